@@ -1,0 +1,1 @@
+"""What clients hold: skeleton layouts and recordings, partitions, and the embedded world (`stage`)."""

@@ -1,0 +1,423 @@
+"""Bring your own recordings: from arrays or folders to a skeleton store, with every fault counted.
+
+Two sources: an `.npz` file of padded arrays, and a folder per class with one file per recording. Nothing is
+unpickled. Recordings with missing values are mended and named; empty, unreadable and misshapen ones are
+skipped and named.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedaction.data.layout import LAYOUTS, Layout
+from fedaction.data.preprocess import mend
+from fedaction.data.store import (
+    Issue,
+    Kind,
+    StoredDataset,
+    count_issues,
+    is_store,
+    known_layout,
+    load,
+    refuse_existing,
+    save,
+)
+
+_ARRAYS = ("x", "y", "lengths", "subjects", "classes")
+_SUFFIXES = (".npy", ".csv", ".txt")
+_NAMED = 10  # file names that a printed summary lists for each kind of issue; `Summary.issues` has all
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a dataset holds and what is wrong with it.
+
+    Attributes:
+        source: what was looked at.
+        layout: name of the layout, or None when none was given.
+        joints: joint counts found among the recordings, with the number of recordings of each.
+        samples: usable recordings.
+        classes: usable recordings of each class.
+        subjects: usable recordings of each person; empty when not known.
+        lengths: frames of each usable recording.
+        issues: everything that was mended or skipped, by file or position.
+        notes: what was left aside without being a fault of a recording.
+    """
+
+    source: str
+    layout: str | None
+    joints: dict[int, int]
+    samples: int
+    classes: dict[str, int]
+    subjects: dict[str, int]
+    lengths: tuple[int, ...] = field(repr=False)
+    issues: tuple[Issue, ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Frames (or recordings) concerned by each kind of issue."""
+        return count_issues(self.issues)
+
+    def __str__(self) -> str:
+        lines = [f"{self.source}: {self.samples} usable recordings, {len(self.classes)} classes"]
+        lines.append(f"  layout    {self.layout or 'not given'}; joints {_listed(self.joints)}")
+        if self.layout is None:
+            fitting = [name for name, item in LAYOUTS.items() if len(item) in self.joints]
+            lines.append(f"            built-in layouts with as many: {', '.join(fitting) or 'none'}")
+        lines.append(f"  classes   {_listed(self.classes)}")
+        lines.append(f"  subjects  {_listed(self.subjects) if self.subjects else 'not known'}")
+        if self.lengths:
+            middle = int(np.median(self.lengths))
+            lines.append(f"  frames    {min(self.lengths)} to {max(self.lengths)}, median {middle}")
+        for kind, count in self.counts.items():
+            found = [issue for issue in self.issues if issue.kind == kind]
+            lines.append(f"  {kind}: {count} in {len(found)} recordings")
+            lines += [f"    {issue.where}: {issue.detail}" for issue in found[:_NAMED]]
+            lines += [f"    and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """A recording as read: an array (M, T, V, C), or the reason why there is none."""
+
+    where: str
+    label: str
+    subject: str | None
+    array: npt.NDArray[Any] | None
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a file or folder offers; recordings may be read only as they are asked for."""
+
+    path: Path
+    recordings: Iterable[_Recording]
+    classes: list[str]
+    notes: tuple[str, ...]
+
+
+def import_arrays(
+    source: str | Path,
+    out: str | Path,
+    *,
+    layout: str | Path | Layout,
+    classes: Sequence[str] | None = None,
+    rate_hz: float | None = None,
+    scale: float = 1.0,
+    strict: bool = False,
+    overwrite: bool = False,
+) -> Summary:
+    """Imports an `.npz` file into a store.
+
+    Args:
+        source: file with `x` (N, T, V, C) or (N, M, T, V, C), padded at the end with zeros or NaN, and `y`
+            (N,) integers or strings; optionally `lengths` (N,), `subjects` (N,) and `classes`.
+        out: store to write.
+        layout: built-in name, JSON file with joints and edges, or a Layout.
+        classes: class names, over those in the file; integer labels are positions in them. Without names,
+            classes are called after their labels.
+        rate_hz: frames a second.
+        scale: factor to metres, e.g. 0.001 for millimetres.
+        strict: make any issue an error, and write nothing.
+        overwrite: replace a store at `out`.
+    """
+    read = _read_arrays(Path(source), classes)
+    return _import(read, Path(out), read_layout(layout), rate_hz, scale, strict, overwrite)
+
+
+def import_folder(
+    source: str | Path,
+    out: str | Path,
+    *,
+    layout: str | Path | Layout,
+    subject: str | None = None,
+    coordinates: int = 3,
+    rate_hz: float | None = None,
+    scale: float = 1.0,
+    strict: bool = False,
+    overwrite: bool = False,
+) -> Summary:
+    """Imports a folder per class into a store. Arguments not listed are those of `import_arrays`.
+
+    Args:
+        source: folder of folders named after classes, holding `.npy` files (T, V, C) or (M, T, V, C), or
+            `.csv` and `.txt` files with a frame per row: x y z of the first joint, then of the next.
+        subject: regular expression searched in file names; its first group (or whole match) names the person,
+            e.g. `"_s([0-9]+)_"`. A file name without it is an error.
+        coordinates: numbers per joint in text files.
+    """
+    read = _read_folder(Path(source), subject, coordinates)
+    return _import(read, Path(out), read_layout(layout), rate_hz, scale, strict, overwrite)
+
+
+def inspect(
+    path: str | Path,
+    *,
+    layout: str | Path | Layout | None = None,
+    subject: str | None = None,
+    coordinates: int = 3,
+) -> Summary:
+    """What a store, an `.npz` file or a class folder holds, and what is wrong with it. Writes nothing.
+
+    Args:
+        path: what to look at.
+        layout: what the recordings should be, for sources that are not stores; without it joint counts are
+            reported and none is wrong.
+        subject: as for `import_folder`.
+        coordinates: as for `import_folder`.
+    """
+    path = Path(path)
+    if is_store(path):
+        item = load(path)
+        return _summarise(str(path), item, {len(item.layout): len(item)})
+    body = read_layout(layout) if layout is not None else None
+    source = _read_folder(path, subject, coordinates) if path.is_dir() else _read_arrays(path, None)
+    item, joints = _collect(source, body, 1.0)
+    summary = _summarise(str(path), item, joints)
+    return replace(summary, layout=body.name if body else None, notes=source.notes)
+
+
+def read_layout(layout: str | Path | Layout) -> Layout:
+    """A layout from a built-in name or a JSON file with joints, edges and optionally name and centre."""
+    if isinstance(layout, Layout):
+        return layout
+    if str(layout) in LAYOUTS:
+        return LAYOUTS[str(layout)]
+    path = Path(layout)
+    if not path.is_file():
+        raise ValueError(f"{str(layout)!r} is neither a layout ({', '.join(LAYOUTS)}) nor a JSON file")
+    try:
+        spec = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} is not a JSON file: {error}") from None
+    if not isinstance(spec, dict):
+        raise ValueError(f'{path} must hold an object with "joints" and "edges", not a {type(spec).__name__}')
+    return known_layout({"name": path.stem, **spec}, str(path))
+
+
+def _import(
+    source: _Source,
+    out: Path,
+    layout: Layout,
+    rate_hz: float | None,
+    scale: float,
+    strict: bool,
+    overwrite: bool,
+) -> Summary:
+    if not (scale > 0 and np.isfinite(scale)):
+        raise ValueError(f"scale must be a positive number, got {scale}")
+    refuse_existing(out.absolute(), overwrite)
+    item, joints = _collect(source, layout, scale)
+    summary = replace(_summarise(str(source.path), item, joints), notes=source.notes)
+    if not len(item) or (strict and item.issues):
+        raise ValueError(f"nothing was imported from {source.path}:\n{summary}")
+    save(replace(item, rate_hz=rate_hz), out, overwrite=overwrite)
+    return summary
+
+
+def _collect(source: _Source, layout: Layout | None, scale: float) -> tuple[StoredDataset, dict[int, int]]:
+    """Usable recordings, mended, with every issue noted; and how many recordings have how many joints."""
+    kept: list[tuple[_Recording, npt.NDArray[np.float32]]] = []
+    issues: list[Issue] = []
+    joints: Counter[int] = Counter()
+
+    def note(kind: Kind, record: _Recording, detail: str, count: int = 1) -> None:
+        issues.append(Issue(kind=kind, where=record.where, count=count, detail=detail))
+
+    for record in source.recordings:
+        if record.array is None:
+            note("unreadable", record, record.fault)
+            continue
+        found = record.array.shape[2]
+        joints[found] += 1
+        if layout is not None and found != len(layout):
+            note("joint_count", record, f"{found} joints, layout {layout.name!r} has {len(layout)}")
+            continue
+        with np.errstate(over="ignore"):  # too large for float32 becomes infinity and is mended as such
+            sequence, mended = mend((record.array * scale).astype(np.float32))
+        absent = int((sequence == 0).all(axis=(0, 2, 3)).sum())
+        length = sequence.shape[1]
+        if absent == length:
+            note("empty", record, f"none of its {length} frames is usable")
+            continue
+        if mended:
+            note("nan_frames", record, f"{mended} of {length} frames", mended)
+        if absent:
+            note("zero_frames", record, f"{absent} of {length} frames", absent)
+        kept.append((record, sequence))
+    places = {name: i for i, name in enumerate(source.classes)}
+    item = StoredDataset(
+        name=source.path.name,
+        layout=layout or Layout("unknown", ("joint",), (), 0),
+        sequences=[sequence for _, sequence in kept],
+        labels=np.array([places[record.label] for record, _ in kept], dtype=np.int64),
+        classes=tuple(source.classes),
+        names=tuple(record.where for record, _ in kept),
+        subjects=tuple(record.subject for record, _ in kept if record.subject is not None),
+        issues=tuple(issues),
+    )
+    return item, dict(sorted(joints.items()))
+
+
+def _summarise(source: str, item: StoredDataset, joints: dict[int, int]) -> Summary:
+    per_class = np.bincount(item.labels, minlength=len(item.classes)).tolist()
+    return Summary(
+        source=source,
+        layout=item.layout.name,
+        joints=joints,
+        samples=len(item),
+        classes=dict(zip(item.classes, per_class, strict=True)),
+        subjects=dict(sorted(Counter(item.subjects).items())),
+        lengths=tuple(sequence.shape[1] for sequence in item.sequences),
+        issues=item.issues,
+    )
+
+
+def _read_arrays(path: Path, classes: Sequence[str] | None) -> _Source:
+    """The recordings of an .npz file. What concerns the whole file is an error."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files if name in _ARRAYS}
+            notes = tuple(f"array {name!r} was not read" for name in archive.files if name not in _ARRAYS)
+    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be read as an .npz file without pickled objects: {error}") from None
+    if "x" not in arrays or "y" not in arrays:
+        raise ValueError(f"{path} needs arrays `x` and `y`; it has {', '.join(arrays) or 'neither'}")
+    x = arrays["x"][:, None] if arrays["x"].ndim == 4 else arrays["x"]
+    if x.ndim != 5 or x.dtype.kind not in "fiu" or x.shape[4] not in (2, 3) or x.shape[1] < 1:
+        raise ValueError(
+            f"{path}: x must be real numbers (N, T, V, C) or (N, M, T, V, C) with C 2 or 3; it is "
+            f"{x.dtype} {arrays['x'].shape}"
+        )
+    for name in ("y", "lengths", "subjects"):
+        if name in arrays and arrays[name].shape != (len(x),):
+            raise ValueError(f"{path}: {name} must have one value for each of {len(x)} samples")
+    labels, names = _labels(path, arrays["y"], classes if classes is not None else arrays.get("classes"))
+    lengths, subjects = arrays.get("lengths"), arrays.get("subjects")
+    most = x.shape[2]
+    if lengths is not None and (lengths.dtype.kind not in "iu" or ((lengths < 0) | (lengths > most)).any()):
+        raise ValueError(f"{path}: lengths must be integers from 0 to {most}")
+    if subjects is not None and subjects.dtype.kind not in "iuU":
+        raise ValueError(f"{path}: subjects must be integers or strings, not {subjects.dtype}")
+    recordings = []
+    for i, label in enumerate(labels):
+        length = _without_padding(x[i]) if lengths is None else int(lengths[i])
+        who = str(subjects[i]) if subjects is not None else None
+        recordings.append(_Recording(f"{path.name}[{i}]", label, who, x[i, :, :length]))
+    return _Source(path, recordings, names, notes)
+
+
+def _without_padding(sequence: npt.NDArray[Any]) -> int:
+    """Frames up to the last one that is neither all zero nor all NaN."""
+    used = np.flatnonzero(((sequence != 0) & ~np.isnan(sequence)).any(axis=(0, 2, 3)))
+    return int(used[-1]) + 1 if len(used) else 0
+
+
+def _labels(
+    path: Path, y: npt.NDArray[Any], classes: Sequence[str] | npt.NDArray[Any] | None
+) -> tuple[list[str], list[str]]:
+    """The class name of each sample, and all class names in label order."""
+    if y.dtype.kind not in "iuU":
+        raise ValueError(f"{path}: y must be integers or strings, not {y.dtype}")
+    if classes is None:
+        return [str(value) for value in y], [str(value) for value in np.unique(y)]
+    names = [str(name) for name in np.asarray(classes).reshape(-1)]
+    if y.dtype.kind == "U":
+        unknown = sorted(set(y.tolist()) - set(names))
+        if unknown:
+            raise ValueError(f"{path}: y has {unknown[0]!r}, which is not one of the {len(names)} classes")
+        return y.tolist(), names
+    if len(y) and not (y.min() >= 0 and y.max() < len(names)):
+        raise ValueError(
+            f"{path}: y goes from {y.min()} to {y.max()}, but there are {len(names)} class names"
+        )
+    return [names[int(value)] for value in y], names
+
+
+def _read_folder(source: Path, subject: str | None, coordinates: int) -> _Source:
+    """The recordings of a folder per class."""
+    if not source.is_dir():
+        raise ValueError(f"{source} is neither a skeleton store nor a folder of class folders")
+    if coordinates not in (2, 3):
+        raise ValueError(f"coordinates must be 2 or 3, got {coordinates}")
+    folders = sorted(item for item in source.iterdir() if item.is_dir() and not item.name.startswith("."))
+    files = [item for folder in folders for item in sorted(folder.iterdir()) if item.is_file()]
+    taken = [item for item in files if item.suffix.lower() in _SUFFIXES]
+    if not taken:
+        raise ValueError(f"{source} has no class folder with {', '.join(_SUFFIXES)} files in it")
+    left = len(files) - len(taken)
+    notes = (f"{left} files are none of {', '.join(_SUFFIXES)} and were not read",) if left else ()
+    people = [_subject(item.name, subject) for item in taken]
+
+    def read() -> Iterator[_Recording]:
+        for item, person in zip(taken, people, strict=True):
+            label = item.parent.name
+            try:
+                yield _Recording(f"{label}/{item.name}", label, person, _read_file(item, coordinates))
+            except (ValueError, OSError, EOFError) as error:
+                yield _Recording(f"{label}/{item.name}", label, person, None, str(error))
+
+    return _Source(source, read(), sorted({item.parent.name for item in taken}), notes)
+
+
+def _subject(name: str, pattern: str | None) -> str | None:
+    if pattern is None:
+        return None
+    try:
+        found = re.search(pattern, name)
+    except re.error as error:
+        raise ValueError(f"the subject pattern {pattern!r} is not a regular expression: {error}") from None
+    if found is None:
+        raise ValueError(f"the subject pattern {pattern!r} does not occur in the file name {name!r}")
+    return found.group(1) if found.groups() else found.group(0)
+
+
+def _read_file(path: Path, coordinates: int) -> npt.NDArray[Any]:
+    """One recording as (M, T, V, C); a ValueError says why it cannot be one."""
+    if path.suffix.lower() == ".npy":
+        array = np.load(path, allow_pickle=False)
+        array = array[None] if array.ndim == 3 else array
+        if array.ndim != 4 or array.dtype.kind not in "fiu" or array.shape[3] not in (2, 3) or len(array) < 1:
+            raise ValueError(f"{array.dtype} {array.shape} is not (T, V, C) or (M, T, V, C) with C 2 or 3")
+        return array
+    rows = [_numbers(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if rows and rows[0] is None:  # one line of column names
+        rows = rows[1:]
+    numbers = [row for row in rows if row is not None]
+    if len(numbers) < len(rows):
+        raise ValueError(f"row {rows.index(None) + 1} is not made of numbers")
+    widths = {len(row) for row in numbers}
+    if len(widths) != 1:
+        raise ValueError(f"rows have {sorted(widths)} numbers" if widths else "there are no rows")
+    width = widths.pop()
+    if width % coordinates:
+        raise ValueError(f"rows have {width} numbers, which is no multiple of {coordinates} coordinates")
+    return np.array(numbers).reshape(1, len(numbers), width // coordinates, coordinates)
+
+
+def _numbers(line: str) -> list[float] | None:
+    """The numbers of a row split at commas, semicolons or blanks; an empty cell is missing (NaN)."""
+    separator = next((mark for mark in ",;" if mark in line), None)
+    try:
+        return [float(cell) if cell.strip() else float("nan") for cell in line.split(separator)]
+    except ValueError:
+        return None
+
+
+def _listed(counts: dict[Any, int]) -> str:
+    """'a (3), b (2)' of the first twelve, with the number of the rest."""
+    shown = ", ".join(f"{name} ({count})" for name, count in list(counts.items())[:12])
+    return shown + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")

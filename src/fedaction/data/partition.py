@@ -1,0 +1,312 @@
+"""Who holds what: dividing one collection of samples among clients.
+
+Each function returns one ascending int64 index array per client and a report to print. Every sample goes to
+exactly one client, and the same arguments always give the same division.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from fedaction.federation.seeds import numpy_generator
+
+Indices = npt.NDArray[np.int64]
+Values = Sequence[str] | Sequence[int] | npt.NDArray[np.integer] | npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class PartitionReport:
+    """What each client got.
+
+    Attributes:
+        kind: how the samples were divided, in words.
+        clients: client names.
+        classes: class names (or labels as text), in sorted order of the labels.
+        counts: (clients, classes) int64, samples of each class at each client.
+    """
+
+    kind: str
+    clients: tuple[str, ...]
+    classes: tuple[str, ...]
+    counts: npt.NDArray[np.int64]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Samples of each client."""
+        return tuple(int(size) for size in self.counts.sum(axis=1))
+
+    def __rich__(self) -> Table:
+        table = Table(title=f"{self.kind}: {sum(self.sizes)} samples, {len(self.clients)} clients")
+        table.add_column("client")
+        for heading in ("samples", "classes", "largest class"):
+            table.add_column(heading, justify="right")
+        for name, size, row in zip(self.clients, self.sizes, self.counts, strict=True):
+            top = int(row.argmax())
+            share = f"{self.classes[top]} ({row[top] / size:.0%})" if size else "none"
+            table.add_row(name, str(size), f"{int((row > 0).sum())} of {len(self.classes)}", share)
+        return table
+
+    def __str__(self) -> str:
+        text = StringIO()
+        Console(file=text, width=100, color_system=None).print(self)
+        return text.getvalue().rstrip()
+
+
+def by_dataset(labels: Values, datasets: Values) -> tuple[list[Indices], PartitionReport]:
+    """One client per dataset, in sorted order of the datasets' names."""
+    codes, names = _coded(datasets, len(labels), "datasets")
+    parts = [np.flatnonzero(codes == code) for code in range(len(names))]
+    return _reported("by dataset", parts, labels, names)
+
+
+def by_subject(
+    labels: Values, subjects: Values, *, clients: int | None = None, seed: int = 0
+) -> tuple[list[Indices], PartitionReport]:
+    """One client per person; or, where `clients` is given, people dealt whole to that many clients.
+
+    Dealing takes people in order of their number of samples, the largest first (ties at random, by the seed),
+    and gives each to the client with the fewest samples so far.
+    """
+    codes, names = _coded(subjects, len(labels), "subjects")
+    if clients is None:
+        parts = [np.flatnonzero(codes == code) for code in range(len(names))]
+        return _reported("by subject", parts, labels, names)
+    _check_clients(clients, len(names), "people")
+    sizes = np.bincount(codes, minlength=len(names))
+    order = numpy_generator(seed, "partition", "by_subject").permutation(len(names))
+    order = order[np.argsort(-sizes[order], kind="stable")]
+    owner = np.zeros(len(names), dtype=np.int64)
+    load = np.zeros(clients, dtype=np.int64)
+    for person in order:
+        owner[person] = load.argmin()
+        load[owner[person]] += sizes[person]
+    return _reported("by subject", _split_by(owner[codes], clients), labels)
+
+
+def by_class_shards(
+    labels: Values, *, clients: int, shards: int = 2, seed: int = 0
+) -> tuple[list[Indices], PartitionReport]:
+    """Samples sorted by class and cut into equal shards, `shards` of them dealt to each client at random.
+
+    With two shards a client holds two classes or a few more (McMahan et al. 2017, the pathological split).
+    """
+    codes, _ = _coded(labels, len(labels), "labels")
+    if shards < 1:
+        raise ValueError(f"shards must be at least 1, got {shards}")
+    _check_clients(clients, len(codes) // shards, f"samples for {shards} shards each")
+    rng = numpy_generator(seed, "partition", "by_class_shards")
+    mixed = rng.permutation(len(codes))
+    pieces = np.array_split(mixed[np.argsort(codes[mixed], kind="stable")], clients * shards)
+    dealt = rng.permutation(clients * shards).reshape(clients, shards)
+    parts = [np.sort(np.concatenate([pieces[piece] for piece in row])) for row in dealt]
+    return _reported(f"{shards} class shards each", parts, labels)
+
+
+def dirichlet(
+    labels: Values, *, clients: int, alpha: float = 0.5, minimum: int = 2, retries: int = 100, seed: int = 0
+) -> tuple[list[Indices], PartitionReport]:
+    """Each class divided among the clients in proportions drawn from a symmetric Dirichlet distribution.
+
+    Args:
+        labels: (N,) class of each sample.
+        clients: number of clients.
+        alpha: concentration; small means that a class sits with few clients, large comes near `iid`.
+        minimum: fewest samples a client may get. A draw that leaves some client with fewer is drawn again.
+        retries: how many draws to make before giving up with an error.
+        seed: run seed.
+    """
+    codes, names = _coded(labels, len(labels), "labels")
+    if not (alpha > 0 and np.isfinite(alpha)):
+        raise ValueError(f"alpha must be a positive number, got {alpha}")
+    if minimum < 1 or retries < 1:
+        raise ValueError(f"minimum and retries must be at least 1, got {minimum} and {retries}")
+    _check_clients(clients, len(codes) // minimum, f"samples for {minimum} each")
+    rng = numpy_generator(seed, "partition", "dirichlet")
+    best = 0
+    for _ in range(retries):
+        owner = np.empty(len(codes), dtype=np.int64)
+        for code in range(len(names)):
+            members = rng.permutation(np.flatnonzero(codes == code))
+            share = rng.dirichlet(np.full(clients, alpha))
+            if not np.isfinite(
+                share
+            ).all():  # every gamma draw underflowed: the limit is one client taking all
+                share = np.eye(clients)[rng.integers(clients)]
+            cuts = np.rint(np.cumsum(share)[:-1] * len(members)).astype(np.int64)
+            for client, piece in enumerate(np.split(members, cuts)):
+                owner[piece] = client
+        best = max(best, smallest := int(np.bincount(owner, minlength=clients).min()))
+        if smallest >= minimum:
+            return _reported(f"Dirichlet, alpha {alpha:g}", _split_by(owner, clients), labels)
+    raise ValueError(
+        f"in {retries} draws some client always had fewer than {minimum} of the {len(codes)} samples "
+        f"(at best {best}): use fewer clients than {clients}, a larger alpha than {alpha:g} or a smaller minimum"
+    )
+
+
+def iid(labels: Values, *, clients: int, seed: int = 0) -> tuple[list[Indices], PartitionReport]:
+    """Samples shuffled and cut into parts whose sizes differ by one at most."""
+    _check_clients(clients, len(labels), "samples")
+    order = numpy_generator(seed, "partition", "iid").permutation(len(labels))
+    return _reported("iid", [np.sort(part) for part in np.array_split(order, clients)], labels)
+
+
+def divide(
+    labels: Values,
+    subjects: Values | None,
+    *,
+    by: str,
+    clients: int | None = None,
+    alpha: float = 0.5,
+    shards: int = 2,
+    seed: int = 0,
+) -> tuple[list[Indices], PartitionReport]:
+    """One of the divisions above by name: "subject", "dirichlet", "shards" or "iid"."""
+    if by == "subject":
+        if subjects is None:
+            raise ValueError(
+                "the samples do not say who performed them: divide them otherwise than by subject"
+            )
+        return by_subject(labels, subjects, clients=clients, seed=seed)
+    if by not in ("dirichlet", "shards", "iid"):
+        raise ValueError(f"samples cannot be divided by {by!r}: choose subject, dirichlet, shards or iid")
+    if clients is None:
+        raise ValueError(f"say how many clients to divide the samples among (by {by!r})")
+    if by == "dirichlet":
+        return dirichlet(labels, clients=clients, alpha=alpha, seed=seed)
+    if by == "shards":
+        return by_class_shards(labels, clients=clients, shards=shards, seed=seed)
+    return iid(labels, clients=clients, seed=seed)
+
+
+def choose_test(
+    labels: npt.NDArray[np.int64],
+    subjects: npt.NDArray[np.str_] | None,
+    parts: Sequence[Indices],
+    *,
+    test: float | Sequence[str],
+    cross_subject: bool = True,
+    seed: int = 0,
+) -> npt.NDArray[np.bool_]:
+    """Which samples are for test, (N,) bool, over all clients of one division.
+
+    Args:
+        labels: (N,) class of each sample.
+        subjects: (N,) person of each sample, or None when not known.
+        parts: the clients' indices.
+        test: the test people's names, or a share of the samples.
+        cross_subject: with a share, keep test people out of training wherever people are known. Clients that
+            own whole people are split one by one; otherwise one set of test people serves all clients, so
+            that nobody is tested at one client and trained on at another. A client of one person is split by
+            class.
+        seed: run seed.
+    """
+    if not isinstance(test, int | float):
+        if subjects is None:
+            raise ValueError("test people are named, but the samples do not say who performed them")
+        return np.isin(subjects, list(test))
+    scopes = list(parts)
+    if subjects is not None and cross_subject:
+        owned = sum(len(set(subjects[part].tolist())) for part in parts)
+        everyone = len(set(subjects.tolist()))
+        if owned > everyone > 1:  # somebody's samples lie with two clients
+            scopes = [np.arange(len(labels))]
+    tested = np.zeros(len(labels), dtype=bool)
+    for scope in scopes:
+        if subjects is not None and cross_subject and len(set(subjects[scope].tolist())) > 1:
+            _, chosen = split_by_subject(subjects[scope], test=test, seed=seed)
+        else:
+            _, chosen = split_stratified(labels[scope], test=test, seed=seed)
+        tested[scope[chosen]] = True
+    return tested
+
+
+def split_by_subject(
+    subjects: Values, *, test: float | Sequence[str], seed: int = 0
+) -> tuple[Indices, Indices]:
+    """Training and test indices such that no person is in both.
+
+    Args:
+        subjects: (N,) person of each sample.
+        test: the test people's names; or a share of the samples in (0, 1), for which people are taken at
+            random until the test samples reach it. One person at least stays in training.
+        seed: run seed.
+    """
+    codes, names = _coded(subjects, len(subjects), "subjects")
+    if isinstance(test, int | float):
+        _check_share(test)
+        if len(names) < 2:
+            raise ValueError(f"a split by subject needs two people, there is only {', '.join(names)}")
+        order = numpy_generator(seed, "split", "by_subject").permutation(len(names))
+        reached = np.cumsum(np.bincount(codes)[order]) >= test * len(codes)
+        chosen = order[: min(int(np.argmax(reached)) + 1, len(names) - 1)]
+    else:
+        unknown = sorted(set(test) - set(names))
+        if unknown:
+            raise ValueError(f"no sample is by {', '.join(unknown)}; there are {', '.join(names)}")
+        chosen = np.array([names.index(name) for name in test], dtype=np.int64)
+    tested = np.isin(codes, chosen)
+    return np.flatnonzero(~tested), np.flatnonzero(tested)
+
+
+def split_stratified(labels: Values, *, test: float, seed: int = 0) -> tuple[Indices, Indices]:
+    """Training and test indices with about the share `test` of each class for test; neither side is empty."""
+    codes, names = _coded(labels, len(labels), "labels")
+    _check_share(test)
+    if len(codes) < 2:
+        raise ValueError("a split needs at least two samples")
+    rng = numpy_generator(seed, "split", "stratified")
+    tested = np.zeros(len(codes), dtype=bool)
+    for code in range(len(names)):
+        members = rng.permutation(np.flatnonzero(codes == code))
+        tested[members[: int(np.rint(test * len(members)))]] = True
+    if tested.all() or not tested.any():
+        tested[rng.integers(len(codes))] ^= True
+    return np.flatnonzero(~tested), np.flatnonzero(tested)
+
+
+def _check_share(test: float) -> None:
+    if not 0 < test < 1:
+        raise ValueError(f"the share of test samples must lie between 0 and 1, got {test}")
+
+
+def _coded(values: Values, count: int, what: str) -> tuple[Indices, tuple[str, ...]]:
+    """Values as positions in the sorted list of distinct values, and that list as text."""
+    array = np.asarray(values)
+    if array.ndim != 1 or len(array) != count:
+        raise ValueError(f"{what} must be one value for each of the {count} samples, got shape {array.shape}")
+    if count == 0:
+        raise ValueError("there are no samples to divide")
+    if array.dtype.kind not in "iuU":
+        raise ValueError(f"{what} must be integers or strings, not {array.dtype}")
+    names, codes = np.unique(array, return_inverse=True)
+    return codes.astype(np.int64), tuple(str(name) for name in names)
+
+
+def _check_clients(clients: int, most: int, what: str) -> None:
+    if clients < 1:
+        raise ValueError(f"clients must be at least 1, got {clients}")
+    if clients > most:
+        raise ValueError(f"{clients} clients are too many: there are only enough {what} for {most}")
+
+
+def _split_by(owner: Indices, clients: int) -> list[Indices]:
+    return [np.flatnonzero(owner == client) for client in range(clients)]
+
+
+def _reported(
+    kind: str, parts: list[Indices], labels: Values, names: tuple[str, ...] | None = None
+) -> tuple[list[Indices], PartitionReport]:
+    codes, classes = _coded(labels, len(labels), "labels")
+    counts = np.stack([np.bincount(codes[part], minlength=len(classes)) for part in parts])
+    width = len(str(len(parts) - 1))
+    return parts, PartitionReport(
+        kind, names or tuple(f"{i:0{width}d}" for i in range(len(parts))), classes, counts
+    )

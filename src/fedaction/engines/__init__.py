@@ -1,0 +1,1 @@
+"""Engines own the local loop: they turn jobs into updates. Swappable by a flag, held equal by tests."""

@@ -1,0 +1,167 @@
+"""What every engine does, and the parts of a local loop that do not depend on how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedaction.data.augment import Augment
+from fedaction.data.client import ClientData, Examples
+from fedaction.federation.scope import Scope, matches
+from fedaction.federation.seeds import derive, generator
+from fedaction.federation.state import Job, Update
+from fedaction.federation.tree import tensors_of
+from fedaction.methods.base import Method
+from fedaction.models.layers import Dropout
+
+
+@dataclass(frozen=True)
+class Training:
+    """How clients train, whatever the method.
+
+    Attributes:
+        seed: the run's seed.
+        batch_size: samples per local step; a client with fewer takes all it has.
+        local_epochs: passes over the client's data per round.
+        lr: learning rate in round 1.
+        lr_decay: factor on it each round.
+        momentum: of SGD; its buffers start at zero every round.
+        nesterov: whether momentum looks ahead.
+        weight_decay: L2 penalty, except where the method says otherwise.
+        clip_norm: the largest gradient norm over a client's whole network; 0: no limit.
+        augment: random changes to training samples, or None.
+    """
+
+    seed: int
+    batch_size: int = 32
+    local_epochs: int = 1
+    lr: float = 0.1
+    lr_decay: float = 1.0
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 1e-4
+    clip_norm: float = 0.0
+    augment: Augment | None = None
+
+    def lr_at(self, round: int) -> float:
+        """The learning rate of a round (counted from 1)."""
+        return self.lr * self.lr_decay ** (round - 1)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A client's test set under a model.
+
+    Attributes:
+        client: whose.
+        accuracy: share of right answers, 0 to 1.
+        loss: mean cross-entropy, in nats.
+        predicted: (N,) int64 classes.
+        confidence: (N,) float32 probability given to the predicted class.
+    """
+
+    client: str
+    accuracy: float
+    loss: float
+    predicted: Tensor
+    confidence: Tensor
+
+
+class Engine(Protocol):
+    """Turns jobs into updates. Updates come back in the order of the jobs, so that sums do not depend on timing."""
+
+    def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
+        """Trains each job's client from its payload."""
+        ...
+
+    def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
+        """Tests each job's payload, with the client's own tensors, on the client's test set."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of threads and memory."""
+        ...
+
+
+def batch_plan(samples: int, batch_size: int, epochs: int, generator: torch.Generator) -> Tensor:
+    """Which samples each local step takes, (steps, batch) int64: shuffled anew each epoch, all batches of one size.
+
+    The last batch of an epoch is filled up from the epoch's own beginning, so that every sample is seen once or
+    twice and batch statistics are always taken over `min(batch_size, samples)` samples. Equal batch shapes are what
+    lets clients with unequal data be trained side by side without changing their results.
+    """
+    size = min(batch_size, samples)
+    steps: list[Tensor] = []
+    for _ in range(epochs):
+        order = torch.randperm(samples, generator=generator)
+        steps.append(torch.cat([order, order[: -samples % size]]).view(-1, size))
+    return torch.cat(steps)
+
+
+def plan_of(training: Training, job: Job, samples: int) -> Tensor:
+    """The batches of a job: a function of the run's seed, the client and the round."""
+    random = generator(training.seed, "batches", job.client, job.round)
+    return batch_plan(samples, training.batch_size, training.local_epochs, random)
+
+
+def augmentation_of(training: Training, job: Job) -> torch.Generator:
+    """The randomness of a job's augmentations."""
+    return generator(training.seed, "augment", job.client, job.round)
+
+
+def dropout_keys(module: nn.Module, training: Training, job: Job) -> dict[str, int]:
+    """A starting key for every dropout layer of a network, by the buffer's name."""
+    return {
+        f"{name}.key": derive(training.seed, "dropout", job.client, job.round, name) >> 32
+        for name, layer in module.named_modules()
+        if isinstance(layer, Dropout)
+    }
+
+
+def trainable(method: Method, client: str, module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that a client trains: all but FROZEN ones."""
+    scopes = method.scopes_of(client)
+    return {n: p for n, p in tensors_of(module).items() if isinstance(p, nn.Parameter) and scopes[n] is not Scope.FROZEN}
+
+
+def undecayed(method: Method, names: Iterable[str]) -> set[str]:
+    """Which of these parameters weight decay leaves alone."""
+    return {name for name in names if any(matches(pattern, name) for pattern in method.undecayed())}
+
+
+def placed(data: Mapping[str, ClientData], device: torch.device) -> dict[str, ClientData]:
+    """The clients' data on a device: the same objects where they are there already."""
+
+    def move(examples: Examples) -> Examples:
+        return replace(examples, x=examples.x.to(device), y=examples.y.to(device))
+
+    return {k: replace(c, train=move(c.train), test=move(c.test)) for k, c in data.items()}
+
+
+def split_result(
+    method: Method, job: Job, tensors: Mapping[str, Tensor], samples: int, metrics: Mapping[str, float]
+) -> Update:
+    """An update from a client's tensors after training: what is shared goes up, what is LOCAL stays."""
+    scopes = method.scopes_of(job.client)
+    shared = {n: t for n, t in tensors.items() if scopes[n] in (Scope.GLOBAL, Scope.GROUP)}
+    local = {n: t for n, t in tensors.items() if scopes[n] is Scope.LOCAL}
+    return Update(job.client, job.group, job.version, shared, local, float(samples), metrics)
+
+
+def evaluation(client: str, logits: Tensor, y: Tensor) -> Evaluation:
+    """Scores (N, classes) logits against (N,) labels."""
+    logits, y = logits.detach().float().cpu(), y.cpu()
+    confidence, predicted = logits.softmax(-1).max(-1)
+    loss = nn.functional.cross_entropy(logits.double(), y)
+    accuracy = (predicted == y).double().mean()
+    return Evaluation(client, float(accuracy), float(loss), predicted, confidence)
+
+
+def in_chunks(jobs: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:
+    """Jobs, `size` at a time."""
+    for start in range(0, len(jobs), size):
+        yield jobs[start : start + size]

@@ -1,0 +1,357 @@
+"""Many clients' networks stacked and trained at once, through `torch.func.vmap`.
+
+Each tensor of a network gets a leading client axis. A client's loss depends on its own slice alone, so the gradient
+of the sum over clients is every client's own gradient: one backward pass trains them all. Clients are sorted by their
+number of local steps; those that are done drop off the end of the stack, so nothing is computed for them. Clients
+stack when their networks are equal but for the number of classes (classifier rows are padded) and their batches have
+one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from fedaction.data.augment import Drawn
+from fedaction.data.client import ClientData
+from fedaction.engines.base import (
+    Evaluation,
+    Training,
+    augmentation_of,
+    dropout_keys,
+    evaluation,
+    in_chunks,
+    placed,
+    plan_of,
+    split_result,
+    trainable,
+    undecayed,
+)
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import Job, Update
+from fedaction.federation.tree import Tree
+from fedaction.methods.base import Batch, Method, fresh
+from fedaction.models.heads import ABSENT, Classifier
+from fedaction.models.layers import use_stacked_form
+
+_EVALUATION_BATCH = 256
+_CPU_CHUNK = 8
+_GPU_SHARE = 0.5  # of the card's memory that a chunk's activations may take
+
+
+@dataclass(frozen=True)
+class _Net:
+    """One client's slice of the stack. Is a `Net`."""
+
+    module: nn.Module
+    tensors: Tree
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        return functional_call(self.module, dict(self.tensors), args, kwargs)
+
+
+@dataclass(frozen=True)
+class _Skeleton:
+    """The network that a stack of tensors is applied through, in training and in evaluation mode.
+
+    Attributes:
+        training: with values of its own only for FROZEN tensors.
+        evaluation: the same in evaluation mode.
+        parameters: names that are trained.
+        rows: names whose first axis is the classes.
+        absent: names of the buffers that mark padded classes.
+        classes: the largest number of classes in the stack.
+    """
+
+    training: nn.Module
+    evaluation: nn.Module
+    parameters: tuple[str, ...]
+    rows: frozenset[str]
+    absent: tuple[str, ...]
+    classes: int
+
+
+class VectorisedEngine:
+    """Trains as many clients at once as fit into memory."""
+
+    def __init__(
+        self,
+        method: Method,
+        data: Mapping[str, ClientData],
+        training: Training,
+        device: torch.device,
+        clients_per_step: int = 0,
+    ) -> None:
+        """`clients_per_step` 0: on a GPU as many as half its memory holds, found by a trial step; on a CPU eight."""
+        self._method, self._training, self._device = method, training, device
+        self._data = placed(data, device)
+        self._chunk = clients_per_step
+        self._skeletons: dict[tuple[object, ...], _Skeleton] = {}
+        self._sizes: dict[tuple[object, ...], int] = {}
+
+    def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
+        """See `Engine.train`."""
+        ordered = list(jobs)
+        done: dict[str, Update] = {}
+        following = iter(ordered)
+        awaited = next(following, None)
+        for stack in self._stacks(ordered):
+            for chunk in in_chunks(stack, self._chunk_size(stack)):
+                done.update(self._train(chunk))
+                # Hand on, in the order asked for, whatever is ready, so that finished updates are not kept.
+                while awaited is not None and awaited.client in done:
+                    yield done.pop(awaited.client)
+                    awaited = next(following, None)
+
+    def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
+        """See `Engine.evaluate`."""
+        ordered = list(jobs)
+        done: dict[str, Evaluation] = {}
+        for stack in self._stacks(ordered):
+            for chunk in in_chunks(stack, self._chunk or _CPU_CHUNK * 4):
+                done.update(self._evaluate(chunk))
+        for job in ordered:
+            yield done[job.client]
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._skeletons.clear()
+
+    # Stacks
+
+    def _kind(self, job: Job) -> tuple[object, ...]:
+        """Jobs of one kind stack: same network but for the classes, same batch size."""
+        info = self._method.clients[job.client]
+        batch = min(self._training.batch_size, len(self._data[job.client].train))
+        return (info.group, info.shape, info.layout, batch)
+
+    def _stacks(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
+        kinds: dict[tuple[object, ...], list[Job]] = {}
+        for job in jobs:
+            kinds.setdefault(self._kind(job), []).append(job)
+        for stack in kinds.values():
+            # Most steps first: those that finish early drop off the end. The sort is stable.
+            yield sorted(stack, key=lambda job: -self._steps(job))
+
+    def _steps(self, job: Job) -> int:
+        samples = len(self._data[job.client].train)
+        size = min(self._training.batch_size, samples)
+        return -(-samples // size) * self._training.local_epochs
+
+    def _skeleton(self, jobs: Sequence[Job]) -> _Skeleton:
+        widest = max((self._method.clients[job.client] for job in jobs), key=lambda info: len(info.classes))
+        key = widest.architecture
+        if key not in self._skeletons:
+            pair: list[nn.Module] = []
+            for training in (True, False):
+                module = fresh(self._method, widest, self._training.seed).to(self._device).train(training)
+                pair.append(use_stacked_form(module))
+            heads = {name for name, layer in pair[0].named_modules() if isinstance(layer, Classifier)}
+            parameters = tuple(trainable(self._method, widest.id, pair[0]))
+            self._skeletons[key] = _Skeleton(
+                pair[0],
+                pair[1],
+                parameters,
+                frozenset(f"{h}.{t}" for h in heads for t in ("weight", "bias")),
+                tuple(f"{h}.absent" for h in sorted(heads)),
+                len(widest.classes),
+            )
+        return self._skeletons[key]
+
+    def _stacked(self, jobs: Sequence[Job], skeleton: _Skeleton) -> dict[str, Tensor]:
+        """The clients' tensors with a leading client axis, classifier rows padded; and the marks of padded rows."""
+        stack: dict[str, Tensor] = {}
+        for name, scope in self._method.scopes_of(jobs[0].client).items():
+            if scope is not Scope.FROZEN:
+                tensors = [(job.local if scope is Scope.LOCAL else job.payload)[name].to(self._device) for job in jobs]
+                if name in skeleton.rows:
+                    tensors = [_padded(t, skeleton.classes, 0.0) for t in tensors]
+                stack[name] = torch.stack(tensors)
+        counts = [len(self._method.clients[job.client].classes) for job in jobs]
+        marks = torch.stack([_padded(torch.zeros(n), skeleton.classes, ABSENT) for n in counts]).to(self._device)
+        return {**stack, **{name: marks for name in skeleton.absent}}
+
+    def _chunk_size(self, stack: Sequence[Job]) -> int:
+        if self._chunk:
+            return self._chunk
+        if self._device.type != "cuda":
+            return _CPU_CHUNK
+        kind = self._kind(stack[0])
+        if kind not in self._sizes:
+            self._sizes[kind] = self._fitting(stack[0])
+        return self._sizes[kind]
+
+    def _fitting(self, job: Job) -> int:
+        """How many clients' steps fit: one trial step's peak, into a share of the whole card (so: not of what is
+        free just now, which would make results depend on the neighbours).
+        """
+        torch.cuda.synchronize(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = torch.cuda.memory_allocated(self._device)
+        self._train([job], limit=1)
+        peak = torch.cuda.max_memory_allocated(self._device) - before
+        return max(1, int(_GPU_SHARE * torch.cuda.get_device_properties(self._device).total_memory / max(peak, 1)))
+
+    # Training
+
+    def _train(self, jobs: Sequence[Job], limit: int | None = None) -> dict[str, Update]:
+        method, training = self._method, self._training
+        skeleton = self._skeleton(jobs)
+        state = self._stacked(jobs, skeleton)
+        anchor = {n: t.clone() for n, t in state.items()} if method.needs_anchor else {}
+        keys = [dropout_keys(skeleton.training, training, job) for job in jobs]
+        for name in keys[0]:
+            state[name] = torch.tensor([k[name] for k in keys], device=self._device)
+        velocity = {n: torch.zeros_like(state[n]) for n in skeleton.parameters} if training.momentum else {}
+        plain = undecayed(method, skeleton.parameters)
+        feed = _Feed(jobs, self._data, training, self._device)
+        sums: dict[str, Tensor] = {}
+        steps = [self._steps(job) for job in jobs]
+
+        def loss_of(
+            parameters: dict[str, Tensor], buffers: dict[str, Tensor], received: dict[str, Tensor], x: Tensor, y: Tensor
+        ) -> dict[str, Tensor]:
+            net = _Net(skeleton.training, {**parameters, **buffers})
+            loss, metrics = method.loss(net, _Net(skeleton.evaluation, received), Batch(x, y))
+            return {**metrics, "loss": loss}
+
+        for step in range(min(steps[0], limit or steps[0])):
+            active = sum(1 for count in steps if count > step)
+            live = {n: t[:active] for n, t in state.items()}
+            parameters = {n: live.pop(n).detach().requires_grad_() for n in skeleton.parameters}
+            x, y = feed.batch(step, active)
+            values = vmap(loss_of, randomness="error")(
+                parameters, live, {n: t[:active] for n, t in anchor.items()}, x, y
+            )
+            gradients = dict(
+                zip(parameters, torch.autograd.grad(values["loss"].sum(), list(parameters.values())), strict=True)
+            )
+            with torch.no_grad():
+                self._step(parameters, gradients, {n: v[:active] for n, v in velocity.items()}, plain, jobs[0].round)
+                for name, value in values.items():
+                    total = sums.setdefault(name, torch.zeros(len(jobs), device=self._device))
+                    total[:active] += value.detach()
+        means = {name: (total.cpu() / torch.tensor(steps)).tolist() for name, total in sums.items()}
+        return {
+            job.client: split_result(
+                method,
+                job,
+                self._slice(job, i, state, skeleton),
+                len(self._data[job.client].train),
+                {name: values[i] for name, values in means.items()},
+            )
+            for i, job in enumerate(jobs)
+        }
+
+    def _step(
+        self,
+        parameters: Mapping[str, Tensor],
+        gradients: dict[str, Tensor],
+        velocity: Mapping[str, Tensor],
+        plain: set[str],
+        round: int,
+    ) -> None:
+        """One step of SGD with momentum on the stacked tensors, in place: torch.optim.SGD's rule, entry by entry."""
+        t = self._training
+        if t.clip_norm:
+            norm = torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
+            scale = (t.clip_norm / (norm + 1e-6)).clamp(max=1.0)
+            gradients = {n: g * scale.view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
+        for decayed in (True, False):
+            names = [n for n in parameters if (n not in plain) is decayed]
+            if not names:
+                continue
+            weights = [parameters[n].detach() for n in names]
+            slopes = [gradients[n] for n in names]
+            if decayed and t.weight_decay:
+                slopes = list(torch._foreach_add(slopes, weights, alpha=t.weight_decay))
+            if t.momentum:
+                speeds = [velocity[n] for n in names]
+                torch._foreach_mul_(speeds, t.momentum)
+                torch._foreach_add_(speeds, slopes)
+                slopes = list(torch._foreach_add(slopes, speeds, alpha=t.momentum)) if t.nesterov else speeds
+            torch._foreach_add_(weights, slopes, alpha=-t.lr_at(round))
+
+    def _slice(self, job: Job, index: int, state: Mapping[str, Tensor], skeleton: _Skeleton) -> dict[str, Tensor]:
+        """One client's tensors out of the stack, padding cut off."""
+        classes = len(self._method.clients[job.client].classes)
+        scopes = self._method.scopes_of(job.client)
+        return {
+            name: (state[name][index, :classes] if name in skeleton.rows else state[name][index]).detach().clone()
+            for name, scope in scopes.items()
+            if scope is not Scope.FROZEN
+        }
+
+    # Evaluation
+
+    def _evaluate(self, jobs: Sequence[Job]) -> dict[str, Evaluation]:
+        skeleton = self._skeleton(jobs)
+        state = self._stacked(jobs, skeleton)
+        tests = [self._data[job.client].test for job in jobs]
+        longest = max(len(test) for test in tests)
+        # Shorter test sets are filled with their own samples, whose answers are cut off again.
+        rows = [torch.arange(longest, device=self._device) % len(test) for test in tests]
+
+        def logits_of(tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+            return self._method.predict(_Net(skeleton.evaluation, tensors), x)
+
+        parts: list[Tensor] = []
+        with torch.no_grad():
+            for start in range(0, longest, _EVALUATION_BATCH):
+                stop = start + _EVALUATION_BATCH
+                x = torch.stack([test.x[r[start:stop]] for test, r in zip(tests, rows, strict=True)])
+                parts.append(vmap(logits_of, randomness="error")(state, x))
+        logits = torch.cat(parts, 1)
+        found: dict[str, Evaluation] = {}
+        for i, (job, test) in enumerate(zip(jobs, tests, strict=True)):
+            classes = len(self._method.clients[job.client].classes)
+            found[job.client] = evaluation(job.client, logits[i, : len(test), :classes], test.y)
+        return found
+
+
+class _Feed:
+    """The stacked batches of a chunk: all clients' samples in one tensor, indexed once per step."""
+
+    def __init__(
+        self, jobs: Sequence[Job], data: Mapping[str, ClientData], training: Training, device: torch.device
+    ) -> None:
+        sets = [data[job.client].train for job in jobs]
+        self._x = torch.cat([s.x for s in sets])
+        self._y = torch.cat([s.y for s in sets])
+        self._augment = training.augment
+        plans = [plan_of(training, job, len(s)) for job, s in zip(jobs, sets, strict=True)]
+        starts = [0]
+        for s in sets:
+            starts.append(starts[-1] + len(s))
+        longest = len(plans[0])  # jobs come with most steps first
+        rows = [_padded(plan + start, longest, 0) for plan, start in zip(plans, starts, strict=False)]
+        self._rows = torch.stack(rows, 1).to(device)  # steps, clients, batch
+        if self._augment is not None:
+            shears: list[Tensor] = []
+            offsets: list[Tensor] = []
+            for job, plan in zip(jobs, plans, strict=True):
+                random = augmentation_of(training, job)
+                drawn = [self._augment.draw(plan.shape[1], random) for _ in range(len(plan))]
+                shears.append(_padded(torch.stack([d.shear for d in drawn]), longest, 0.0))
+                offsets.append(_padded(torch.stack([d.start for d in drawn]), longest, 0.0))
+            self._shear = torch.stack(shears, 1).to(device)
+            self._start = torch.stack(offsets, 1).to(device)
+
+    def batch(self, step: int, active: int) -> tuple[Tensor, Tensor]:
+        """(active, batch, *shape) samples and (active, batch) labels of one step."""
+        rows = self._rows[step, :active]
+        x = self._x[rows]
+        if self._augment is not None:
+            x = self._augment.apply(x, Drawn(self._shear[step, :active], self._start[step, :active]))
+        return x, self._y[rows]
+
+
+def _padded(tensor: Tensor, rows: int, value: float) -> Tensor:
+    """A tensor with its first axis filled up to `rows`."""
+    missing = rows - tensor.shape[0]
+    return tensor if missing == 0 else torch.cat([tensor, tensor.new_full((missing, *tensor.shape[1:]), value)])

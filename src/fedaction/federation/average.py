@@ -1,0 +1,107 @@
+"""Scoped weighted averages that stream: one running mean per tensor, whatever the number of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import Part, ServerState, Update
+from fedaction.federation.tree import Tree
+
+Parts = Mapping[str, Part]
+
+
+class RunningMean:
+    """The weighted mean of trees seen so far, per name over the trees that hold it, per entry where parts are held.
+
+    Updates are folded in one at a time, so that only the mean itself is ever in memory. The form
+    `mean += w / W * (x - mean)` gives back equal inputs exactly.
+    """
+
+    def __init__(self) -> None:
+        self._means: dict[str, Tensor] = {}
+        self._weights: dict[str, Tensor | float] = {}
+
+    def add(self, tree: Tree, weight: float, parts: Parts | None = None) -> None:
+        """Folds a tree in with a positive weight."""
+        if not weight > 0:
+            raise ValueError(f"an update's weight must be positive, got {weight}")
+        for name, tensor in tree.items():
+            part = (parts or {}).get(name)
+            if part is None and isinstance(self._weights.get(name), Tensor):
+                part = Part(tuple(tensor.shape), (None,) * tensor.dim())  # whole here, but others hold a part
+            if part is not None:
+                self._add_part(name, tensor, weight, part)
+            elif name not in self._means:
+                self._means[name] = _accumulator(tensor).clone()
+                self._weights[name] = weight
+            else:
+                total = self._weights[name] + weight
+                self._weights[name] = total
+                self._means[name].lerp_(_accumulator(tensor), weight / float(total))
+
+    def _add_part(self, name: str, tensor: Tensor, weight: float, part: Part) -> None:
+        values = _accumulator(tensor)
+        if name not in self._means:
+            self._means[name] = values.new_zeros(part.shape)
+            self._weights[name] = values.new_zeros(part.shape)
+        mean, held = self._means[name], self._weights[name]
+        if not isinstance(held, Tensor):  # whole so far
+            held = self._weights[name] = torch.full_like(mean, held)
+        grid = part.grid(values.device)
+        total = held[grid] + weight
+        held[grid] = total
+        mean[grid] = torch.lerp(mean[grid], values, weight / total)
+
+    def over(self, previous: Tree) -> dict[str, Tensor]:
+        """The previous tree with every entry that was seen replaced by its mean; the rest as it was."""
+        unknown = self._means.keys() - previous.keys()
+        if unknown:
+            raise KeyError(f"means of tensors that the server does not hold: {sorted(unknown)}")
+        result = dict(previous)
+        for name, mean in self._means.items():
+            old, held = previous[name], self._weights[name]
+            new = mean if isinstance(held, float | int) else torch.where(held > 0, mean, old.to(mean.dtype))
+            # Counters (integers) are averaged as numbers and rounded back.
+            result[name] = new if old.is_floating_point() else new.round().to(old.dtype)
+        return result
+
+
+def _accumulator(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach()
+    return tensor if tensor.is_floating_point() else tensor.double()
+
+
+def scoped_average(
+    server: ServerState,
+    updates: Iterable[Update],
+    scopes_of: Callable[[str], Mapping[str, Scope]],
+    parts_of: Callable[[str], Parts],
+) -> ServerState:
+    """The plain rule: GLOBAL tensors averaged over all updates, GROUP tensors inside each group.
+
+    Args:
+        server: the state the updates are combined into.
+        updates: consumed one by one.
+        scopes_of: the scopes of a client's tensors.
+        parts_of: which of a client's tensors are parts of larger ones.
+
+    Returns:
+        The next state; tensors that nobody sent stay as they were.
+    """
+    shared, groups = RunningMean(), dict[str, RunningMean]()
+    for update in updates:
+        scopes, parts = scopes_of(update.client), parts_of(update.client)
+        for scope in (Scope.GLOBAL, Scope.GROUP):
+            tree = {name: t for name, t in update.tree.items() if scopes[name] is scope}
+            mean = shared if scope is Scope.GLOBAL else groups.setdefault(update.group, RunningMean())
+            mean.add(tree, update.weight, parts)
+    return ServerState(
+        version=server.version + 1,
+        shared=shared.over(server.shared),
+        groups={**server.groups, **{g: mean.over(server.groups.get(g, {})) for g, mean in groups.items()}},
+        memory=server.memory,
+    )

@@ -1,0 +1,55 @@
+"""Named tensor trees: a model's parameters and buffers as one flat mapping from name to tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Tree = Mapping[str, Tensor]
+"""Name to tensor, names dotted as in `state_dict()`. Treated as immutable once it is handed on."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What is known of one tensor without its values.
+
+    Attributes:
+        shape: its shape.
+        dtype: its dtype.
+        kind: whether it is trained (a parameter) or kept by the model (a buffer).
+        module: class name of the module that owns it, e.g. "BatchNorm1d".
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    kind: Literal["parameter", "buffer"]
+    module: str
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and persistent buffer of a module, by name: the module's own tensors, not copies."""
+    return dict(module.state_dict(keep_vars=True))
+
+
+def describe(module: nn.Module) -> dict[str, Leaf]:
+    """The leaves of `tensors_of(module)`."""
+    leaves: dict[str, Leaf] = {}
+    for name, tensor in tensors_of(module).items():
+        owner = module.get_submodule(name.rpartition(".")[0])
+        kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
+        leaves[name] = Leaf(tuple(tensor.shape), tensor.dtype, kind, type(owner).__name__)
+    return leaves
+
+
+def copied(tree: Tree, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+    """A detached copy of a tree, or of the named part of it."""
+    return {name: tree[name].detach().clone() for name in (tree if names is None else names)}
+
+
+def tree_bytes(tree: Tree) -> int:
+    """Size in bytes of a tree's values."""
+    return sum(t.numel() * t.element_size() for t in tree.values())

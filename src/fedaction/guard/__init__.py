@@ -1,0 +1,1 @@
+"""Filters between training and combining: what the server refuses, clips or hides."""

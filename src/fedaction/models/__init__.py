@@ -1,0 +1,1 @@
+"""Networks in plain torch, written for one client; features come last, so that many clients stack well."""

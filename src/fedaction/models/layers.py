@@ -1,0 +1,192 @@
+"""The few layers that skeleton networks are made of, features last: activations are (N, T, V, C).
+
+Each layer has two forms of the same function. The plain form is fastest for one client at a time. The stacked form
+uses only matrix products and reductions, which `torch.func.vmap` turns into products over all clients at once
+(a stacked convolution would become a grouped one, many times slower). `use_stacked_form` switches a whole network;
+tests hold the two forms equal.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class TwoForm(nn.Module):
+    """A layer with a plain and a stacked form."""
+
+    stacked = False
+
+
+def use_stacked_form(module: nn.Module, stacked: bool = True) -> nn.Module:
+    """Switches every two-form layer of a network, and returns the network."""
+    for layer in module.modules():
+        if isinstance(layer, TwoForm):
+            layer.stacked = stacked
+    return module
+
+
+class BatchNorm(TwoForm):
+    """Batch normalisation over all axes but the last (C features)."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(features))
+        self.bias = nn.Parameter(torch.zeros(features))
+        self.register_buffer("running_mean", torch.zeros(features))
+        self.register_buffer("running_var", torch.ones(features))
+        self.eps, self.momentum = eps, momentum
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Weights from N(1, 0.02), as ST-GCN's training code does; biases 0; statistics fresh."""
+        self.weight.normal_(1.0, 0.02, generator=generator)
+        self.bias.zero_()
+        self.running_mean.zero_()
+        self.running_var.fill_(1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., C) to (..., C)."""
+        if not self.stacked:
+            # Channels-last memory seen as (N, C, L, 1): no copy is made, and the fast kernels apply.
+            flat = x.reshape(x.shape[0], -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
+            y = F.batch_norm(
+                flat,
+                self.running_mean,
+                self.running_var,
+                self.weight,
+                self.bias,
+                self.training,
+                self.momentum,
+                self.eps,
+            )
+            return y.permute(0, 2, 3, 1).reshape(x.shape)
+        if self.training:
+            axes = tuple(range(x.dim() - 1))
+            var, mean = torch.var_mean(x, axes, correction=0)
+            count = x.numel() // x.shape[-1]
+            with torch.no_grad():
+                unbiased = var.detach() * (count / max(count - 1, 1))
+                self.running_mean.mul_(1 - self.momentum).add_(mean.detach(), alpha=self.momentum)
+                self.running_var.mul_(1 - self.momentum).add_(unbiased, alpha=self.momentum)
+        else:
+            mean, var = self.running_mean, self.running_var
+        scale = torch.rsqrt(var + self.eps) * self.weight
+        return x * scale + (self.bias - mean * scale)
+
+
+class GraphConv(TwoForm):
+    """Graph convolution over K partitions: out[w] = sum_k sum_v x[v] graph[k, v, w] W_k (Eq. 1 of FSAR)."""
+
+    def __init__(self, inputs: int, outputs: int, partitions: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(partitions, inputs, outputs))
+        self.bias = nn.Parameter(torch.empty(partitions, outputs))
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Weights from N(0, 0.02) and biases 0, as ST-GCN's training code does."""
+        self.weight.normal_(0.0, 0.02, generator=generator)
+        self.bias.zero_()
+
+    def forward(self, x: Tensor, graph: Tensor) -> Tensor:
+        """(N, T, V, C) and a (K, V, V) graph to (N, T, V, C')."""
+        count, frames, joints, channels = x.shape
+        partitions = graph.shape[0]
+        if self.stacked:
+            mixed = torch.einsum("nvc,kvw->nwkc", x.reshape(-1, joints, channels), graph)
+        else:
+            # One row per (target joint, partition): the products come out with the partitions side by side.
+            rows = graph.permute(2, 0, 1).reshape(joints * partitions, joints)
+            mixed = torch.bmm(rows.expand(count * frames, -1, -1), x.reshape(-1, joints, channels))
+        y = mixed.reshape(count, frames, joints, partitions * channels) @ self.weight.flatten(0, 1)
+        # The bias enters before the graph, so a joint gets it times the weight of its incoming links.
+        return y + graph.sum(1).transpose(0, 1) @ self.bias
+
+
+class TemporalConv(TwoForm):
+    """Convolution over time alone, with 'same' padding: kernel (k, 1), stride (s, 1)."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(kernel, inputs, outputs))
+        self.bias = nn.Parameter(torch.empty(outputs))
+        self.kernel, self.stride = kernel, stride
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Weights from N(0, 0.02) and biases 0, as ST-GCN's training code does."""
+        self.weight.normal_(0.0, 0.02, generator=generator)
+        self.bias.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, V, C) to (N, ceil(T / stride), V, C')."""
+        if self.kernel == 1:
+            return x[:, :: self.stride] @ self.weight[0] + self.bias
+        margin = (self.kernel - 1) // 2
+        if not self.stacked:
+            kernel = self.weight.permute(2, 1, 0).unsqueeze(-1)  # C', C, k, 1
+            y = F.conv2d(x.permute(0, 3, 1, 2), kernel, self.bias, (self.stride, 1), (margin, 0))
+            return y.permute(0, 2, 3, 1)
+        padded = F.pad(x, (0, 0, 0, 0, margin, margin))
+        span = x.shape[1] - 1
+        window = [padded[:, k : k + span + 1 : self.stride] for k in range(self.kernel)]
+        return torch.cat(window, -1) @ self.weight.flatten(0, 1) + self.bias
+
+
+class Dropout(nn.Module):
+    """Dropout whose mask is a hash of a key: no generator is involved, so it is the same on every engine and device.
+
+    The engine sets `key` from the run's seed, the client and the round (`set_dropout_keys`); every call moves it on.
+    """
+
+    key: Tensor
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zeroes a share `rate` of the entries and scales up the rest; in evaluation mode, nothing."""
+        if not self.training or self.rate == 0.0:
+            return x
+        count = torch.arange(x.numel(), device=x.device, dtype=torch.int64)
+        h = _mix(_mix(count + self.key * 0x9E3779B1) + self.key)
+        keep = (h & 0xFFFFFF).to(x.dtype) >= self.rate * 0x1000000
+        self.key.add_(1)
+        return x * keep.view(x.shape).to(x.dtype) / (1 - self.rate)
+
+
+def _mix(h: Tensor) -> Tensor:
+    """An integer hash (xor-shift and multiply) within 62 bits; wrap-around is the same everywhere."""
+    h = (h ^ (h >> 31)) * 0x7FB5D329728EA185
+    h = (h ^ (h >> 27)) * 0x1DADEF4BC2DD44D5
+    return h ^ (h >> 33)
+
+
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Fills one module's own tensors (not its children's).
+
+    A module with an `initialise(generator)` method fills itself. Other modules with weights get torch's usual rule
+    (uniform within 1 / sqrt(fan in)), normalisations 1 and 0; nothing ever draws from the global generator.
+    """
+    with torch.no_grad():
+        own = getattr(module, "initialise", None)
+        if own is not None:
+            own(generator)
+        elif isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            bound = 1 / math.sqrt(module.weight[0].numel())
+            module.weight.uniform_(-bound, bound, generator=generator)
+            if module.bias is not None:
+                module.bias.uniform_(-bound, bound, generator=generator)
+        elif isinstance(module, nn.ParameterList | nn.ParameterDict):
+            pass  # its owner fills it
+        elif list(module.parameters(recurse=False)):
+            reset = getattr(module, "reset_parameters", None)
+            if reset is None or "Norm" not in type(module).__name__:
+                raise TypeError(f"{type(module).__name__} holds parameters but has no initialise(generator) method")
+            reset()  # normalisations: ones and zeros, no randomness

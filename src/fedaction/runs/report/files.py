@@ -1,0 +1,213 @@
+"""The files of one run directory, read and checked.
+
+A missing file raises FileNotFoundError and a broken one ValueError; either message begins with the file's path.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import PlainValidator, TypeAdapter, ValidationError
+
+from fedaction.data.layout import Layout
+
+Matrix = tuple[tuple[float, ...], ...]
+T = TypeVar("T")
+
+
+def _layout(value: object) -> Layout:
+    if not isinstance(value, dict):
+        raise ValueError('a layout is an object with "joints" and "edges"')
+    return Layout.from_dict(cast("dict[str, object]", value))
+
+
+LayoutField = Annotated[Layout, PlainValidator(_layout)]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One line of metrics.jsonl; `value` is None where the number was not finite."""
+
+    round: int
+    name: str
+    value: float | None
+    split: str
+    client: str = ""
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """result.json: how a run ended. Accuracies are fractions, traffic is in bytes."""
+
+    mean: float | None = None
+    std: float | None = None
+    clients: dict[str, float | None] = field(default_factory=dict[str, float | None])
+    name: str = ""
+    method: str = ""
+    seed: int | None = None
+    rounds: int | None = None
+    seconds: float | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    configuration: str = ""
+    engine: str = ""
+    device: str = ""
+    complete: bool = True
+    seeds: dict[str, float | None] | None = None
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Counts of one client's test samples: rows are true classes, columns predicted ones (K, K)."""
+
+    classes: tuple[str, ...]
+    matrix: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        _square("matrix", self.matrix, len(self.classes), "classes")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """One client's learned graph: fixed A, shared I, private U, each (V, V), and their weights in the mix."""
+
+    layout: LayoutField
+    A: Matrix | None = None
+    I: Matrix | None = None  # noqa: E741 (the paper's symbol, and the file's key)
+    U: Matrix | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, matrix in (("A", self.A), ("I", self.I), ("U", self.U)):
+            if matrix is not None:
+                _square(name, matrix, len(self.layout), "joints")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One recorded action: frames (T, V, 2 or 3) in metres with y up, its true label and what was predicted."""
+
+    layout: LayoutField
+    frames: tuple[tuple[tuple[float | None, ...], ...], ...]
+    label: str
+    predicted: str
+    confidence: float | None = None
+    rate_hz: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not self.frames:
+            raise ValueError("a sample needs at least one frame")
+        if not self.rate_hz > 0:
+            raise ValueError(f"rate_hz must be above 0; got {self.rate_hz}")
+        for t, frame in enumerate(self.frames):
+            if len(frame) != len(self.layout):
+                raise ValueError(f"frame {t} has {len(frame)} joints; its layout has {len(self.layout)}")
+            if any(len(joint) not in (2, 3) for joint in frame):
+                raise ValueError(f"frame {t} has a joint that is not (x, y) or (x, y, z)")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """evidence.json: what a run leaves to look at, by client."""
+
+    confusion: dict[str, Confusion] = field(default_factory=dict[str, Confusion])
+    topology: dict[str, Topology] = field(default_factory=dict[str, Topology])
+    samples: dict[str, tuple[Sample, ...]] = field(default_factory=dict[str, tuple[Sample, ...]])
+
+
+def _square(name: str, matrix: tuple[tuple[float, ...], ...], size: int, what: str) -> None:
+    if len(matrix) != size or any(len(row) != size for row in matrix):
+        widths = sorted({len(row) for row in matrix})
+        raise ValueError(
+            f"{name} must be {size} x {size}, one row per {what}; got {len(matrix)} rows of {widths}"
+        )
+
+
+_METRIC = TypeAdapter(Metric)
+_RESULT = TypeAdapter(Result)
+_EVIDENCE = TypeAdapter(Evidence)
+
+
+def _why(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: no such file; a run directory needs it") from None
+
+
+def _checked(path: Path, kind: TypeAdapter[T], text: bytes) -> T:
+    try:
+        return kind.validate_json(text)
+    except ValidationError as error:
+        raise ValueError(f"{path}: {_why(error)}") from None
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The resolved recipe as a flat table."""
+    try:
+        return tomllib.loads(_bytes(path).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not valid TOML: {error}") from None
+
+
+def read_environment(path: Path) -> dict[str, Any]:
+    """Versions, device and revision, as written."""
+    try:
+        value: object = json.loads(_bytes(path))
+    except ValueError as error:
+        raise ValueError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{path}: must hold one JSON object")
+    return dict(cast("Mapping[str, Any]", value))
+
+
+def read_result(path: Path) -> Result | None:
+    """How the run ended, or None where it has not."""
+    return _checked(path, _RESULT, _bytes(path)) if path.exists() else None
+
+
+def read_evidence(path: Path) -> Evidence:
+    """The run's evidence; empty where it left none."""
+    return _checked(path, _EVIDENCE, _bytes(path)) if path.exists() else Evidence()
+
+
+def read_metrics(path: Path) -> list[Metric]:
+    """Every metric, in file order.
+
+    A last line without its newline that cannot be read is left out: the run is still writing it, or was killed
+    while it did. Any other unreadable line is an error.
+    """
+    *lines, tail = _bytes(path).split(b"\n")
+    found: list[Metric] = []
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                found.append(_METRIC.validate_json(line))
+            except ValidationError as error:
+                raise ValueError(f"{path}: line {number}: {_why(error)}") from None
+    if tail.strip():
+        try:
+            found.append(_METRIC.validate_json(tail))
+        except ValidationError:
+            pass
+    return found
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is absent, infinite or not a number."""
+    return value if value is not None and math.isfinite(value) else None
