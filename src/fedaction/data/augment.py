@@ -86,7 +86,5 @@ class Augment:
         frame = first[:, None] + torch.arange(frames, device=start.device) - pad  # N, T
         frame = torch.where(frame < 0, -1 - frame, frame)
         frame = torch.where(frame >= frames, 2 * frames - 1 - frame, frame)
-        clip = (
-            torch.arange(len(start) * bodies, device=start.device).reshape(-1, bodies, 1) * frames
-        )  # N, M, 1
+        clip = torch.arange(len(start) * bodies, device=start.device).reshape(-1, bodies, 1) * frames  # N, M, 1
         return (clip + frame[:, None]).reshape(-1)

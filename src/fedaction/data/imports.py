@@ -1,8 +1,7 @@
 """Bring your own recordings: from arrays or folders to a skeleton store, with every fault counted.
 
 Two sources: an `.npz` file of padded arrays, and a folder per class with one file per recording. Nothing is
-unpickled. Recordings with missing values are mended and named; empty, unreadable and misshapen ones are
-skipped and named.
+unpickled. Recordings with missing values are mended, unusable ones are skipped, and both are named.
 """
 
 from __future__ import annotations
@@ -19,22 +18,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedaction.data import store
 from fedaction.data.layout import LAYOUTS, Layout
 from fedaction.data.preprocess import mend
-from fedaction.data.store import (
-    Issue,
-    Kind,
-    StoredDataset,
-    count_issues,
-    is_store,
-    known_layout,
-    load,
-    refuse_existing,
-    save,
-)
+from fedaction.data.store import Issue, Kind, StoredDataset
 
 _ARRAYS = ("x", "y", "lengths", "subjects", "classes")
 _SUFFIXES = (".npy", ".csv", ".txt")
+_NUMBER = re.compile(r"[-+]?\.?\d|[-+]?(nan|inf)$|$", re.IGNORECASE)  # an empty cell is a missing number
 _NAMED = 10  # file names that a printed summary lists for each kind of issue; `Summary.issues` has all
 
 
@@ -67,7 +58,7 @@ class Summary:
     @property
     def counts(self) -> dict[str, int]:
         """Frames (or recordings) concerned by each kind of issue."""
-        return count_issues(self.issues)
+        return store.count_issues(self.issues)
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {self.samples} usable recordings, {len(self.classes)} classes"]
@@ -78,8 +69,8 @@ class Summary:
         lines.append(f"  classes   {_listed(self.classes)}")
         lines.append(f"  subjects  {_listed(self.subjects) if self.subjects else 'not known'}")
         if self.lengths:
-            middle = int(np.median(self.lengths))
-            lines.append(f"  frames    {min(self.lengths)} to {max(self.lengths)}, median {middle}")
+            low, middle, high = np.percentile(self.lengths, (0, 50, 100))
+            lines.append(f"  frames    {low:.0f} to {high:.0f}, median {middle:g}")
         for kind, count in self.counts.items():
             found = [issue for issue in self.issues if issue.kind == kind]
             lines.append(f"  {kind}: {count} in {len(found)} recordings")
@@ -150,14 +141,20 @@ def import_folder(
     strict: bool = False,
     overwrite: bool = False,
 ) -> Summary:
-    """Imports a folder per class into a store. Arguments not listed are those of `import_arrays`.
+    """Imports a folder per class into a store.
 
     Args:
         source: folder of folders named after classes, holding `.npy` files (T, V, C) or (M, T, V, C), or
             `.csv` and `.txt` files with a frame per row: x y z of the first joint, then of the next.
+        out: store to write.
+        layout: built-in name, JSON file with joints and edges, or a Layout.
         subject: regular expression searched in file names; its first group (or whole match) names the person,
             e.g. `"_s([0-9]+)_"`. A file name without it is an error.
         coordinates: numbers per joint in text files.
+        rate_hz: frames a second.
+        scale: factor to metres, e.g. 0.001 for millimetres.
+        strict: make any issue an error, and write nothing.
+        overwrite: replace a store at `out`.
     """
     read = _read_folder(Path(source), subject, coordinates)
     return _import(read, Path(out), read_layout(layout), rate_hz, scale, strict, overwrite)
@@ -180,8 +177,8 @@ def inspect(
         coordinates: as for `import_folder`.
     """
     path = Path(path)
-    if is_store(path):
-        item = load(path)
+    if store.is_store(path):
+        item = store.load(path)
         return _summarise(str(path), item, {len(item.layout): len(item)})
     body = read_layout(layout) if layout is not None else None
     source = _read_folder(path, subject, coordinates) if path.is_dir() else _read_arrays(path, None)
@@ -201,11 +198,11 @@ def read_layout(layout: str | Path | Layout) -> Layout:
         raise ValueError(f"{str(layout)!r} is neither a layout ({', '.join(LAYOUTS)}) nor a JSON file")
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except ValueError as error:  # neither UTF-8 nor JSON
         raise ValueError(f"{path} is not a JSON file: {error}") from None
     if not isinstance(spec, dict):
         raise ValueError(f'{path} must hold an object with "joints" and "edges", not a {type(spec).__name__}')
-    return known_layout({"name": path.stem, **spec}, str(path))
+    return store.known_layout({"name": path.stem, **spec}, str(path))
 
 
 def _import(
@@ -219,12 +216,12 @@ def _import(
 ) -> Summary:
     if not (scale > 0 and np.isfinite(scale)):
         raise ValueError(f"scale must be a positive number, got {scale}")
-    refuse_existing(out.absolute(), overwrite)
+    store.refuse_existing(out.absolute(), overwrite)
     item, joints = _collect(source, layout, scale)
     summary = replace(_summarise(str(source.path), item, joints), notes=source.notes)
     if not len(item) or (strict and item.issues):
         raise ValueError(f"nothing was imported from {source.path}:\n{summary}")
-    save(replace(item, rate_hz=rate_hz), out, overwrite=overwrite)
+    store.save(replace(item, rate_hz=rate_hz), out, overwrite=overwrite)
     return summary
 
 
@@ -234,36 +231,34 @@ def _collect(source: _Source, layout: Layout | None, scale: float) -> tuple[Stor
     issues: list[Issue] = []
     joints: Counter[int] = Counter()
 
-    def note(kind: Kind, record: _Recording, detail: str, count: int = 1) -> None:
+    def note(kind: Kind, detail: str, count: int = 1) -> None:
         issues.append(Issue(kind=kind, where=record.where, count=count, detail=detail))
 
     for record in source.recordings:
         if record.array is None:
-            note("unreadable", record, record.fault)
+            note("unreadable", record.fault)
             continue
         found = record.array.shape[2]
         joints[found] += 1
         if layout is not None and found != len(layout):
-            note("joint_count", record, f"{found} joints, layout {layout.name!r} has {len(layout)}")
+            note("joint_count", f"{found} joints, layout {layout.name!r} has {len(layout)}")
             continue
         with np.errstate(over="ignore"):  # too large for float32 becomes infinity and is mended as such
             sequence, mended = mend((record.array * scale).astype(np.float32))
-        absent = int((sequence == 0).all(axis=(0, 2, 3)).sum())
-        length = sequence.shape[1]
+        absent, length = int((sequence == 0).all(axis=(0, 2, 3)).sum()), sequence.shape[1]
         if absent == length:
-            note("empty", record, f"none of its {length} frames is usable")
+            note("empty", f"none of its {length} frames is usable")
             continue
         if mended:
-            note("nan_frames", record, f"{mended} of {length} frames", mended)
+            note("nan_frames", f"{mended} of {length} frames", mended)
         if absent:
-            note("zero_frames", record, f"{absent} of {length} frames", absent)
+            note("zero_frames", f"{absent} of {length} frames", absent)
         kept.append((record, sequence))
-    places = {name: i for i, name in enumerate(source.classes)}
     item = StoredDataset(
         name=source.path.name,
         layout=layout or Layout("unknown", ("joint",), (), 0),
         sequences=[sequence for _, sequence in kept],
-        labels=np.array([places[record.label] for record, _ in kept], dtype=np.int64),
+        labels=np.array([source.classes.index(record.label) for record, _ in kept], dtype=np.int64),
         classes=tuple(source.classes),
         names=tuple(record.where for record, _ in kept),
         subjects=tuple(record.subject for record, _ in kept if record.subject is not None),
@@ -273,13 +268,13 @@ def _collect(source: _Source, layout: Layout | None, scale: float) -> tuple[Stor
 
 
 def _summarise(source: str, item: StoredDataset, joints: dict[int, int]) -> Summary:
-    per_class = np.bincount(item.labels, minlength=len(item.classes)).tolist()
+    per_class = Counter(item.labels.tolist())
     return Summary(
         source=source,
         layout=item.layout.name,
         joints=joints,
         samples=len(item),
-        classes=dict(zip(item.classes, per_class, strict=True)),
+        classes={name: per_class[label] for label, name in enumerate(item.classes)},
         subjects=dict(sorted(Counter(item.subjects).items())),
         lengths=tuple(sequence.shape[1] for sequence in item.sequences),
         issues=item.issues,
@@ -298,24 +293,21 @@ def _read_arrays(path: Path, classes: Sequence[str] | None) -> _Source:
         raise ValueError(f"{path} needs arrays `x` and `y`; it has {', '.join(arrays) or 'neither'}")
     x = arrays["x"][:, None] if arrays["x"].ndim == 4 else arrays["x"]
     if x.ndim != 5 or x.dtype.kind not in "fiu" or x.shape[4] not in (2, 3) or x.shape[1] < 1:
-        raise ValueError(
-            f"{path}: x must be real numbers (N, T, V, C) or (N, M, T, V, C) with C 2 or 3; it is "
-            f"{x.dtype} {arrays['x'].shape}"
-        )
+        found = f"{x.dtype} {arrays['x'].shape}"
+        raise ValueError(f"{path}: x is {found}, not numbers (N, T, V, C) or (N, M, T, V, C) with C 2 or 3")
     for name in ("y", "lengths", "subjects"):
         if name in arrays and arrays[name].shape != (len(x),):
             raise ValueError(f"{path}: {name} must have one value for each of {len(x)} samples")
     labels, names = _labels(path, arrays["y"], classes if classes is not None else arrays.get("classes"))
     lengths, subjects = arrays.get("lengths"), arrays.get("subjects")
-    most = x.shape[2]
-    if lengths is not None and (lengths.dtype.kind not in "iu" or ((lengths < 0) | (lengths > most)).any()):
-        raise ValueError(f"{path}: lengths must be integers from 0 to {most}")
+    if lengths is not None and not np.isin(lengths, range(x.shape[2] + 1)).all():
+        raise ValueError(f"{path}: lengths must be integers from 0 to {x.shape[2]}")
     if subjects is not None and subjects.dtype.kind not in "iuU":
         raise ValueError(f"{path}: subjects must be integers or strings, not {subjects.dtype}")
     recordings = []
     for i, label in enumerate(labels):
         length = _without_padding(x[i]) if lengths is None else int(lengths[i])
-        who = str(subjects[i]) if subjects is not None else None
+        who = None if subjects is None else str(subjects[i])
         recordings.append(_Recording(f"{path.name}[{i}]", label, who, x[i, :, :length]))
     return _Source(path, recordings, names, notes)
 
@@ -341,9 +333,7 @@ def _labels(
             raise ValueError(f"{path}: y has {unknown[0]!r}, which is not one of the {len(names)} classes")
         return y.tolist(), names
     if len(y) and not (y.min() >= 0 and y.max() < len(names)):
-        raise ValueError(
-            f"{path}: y goes from {y.min()} to {y.max()}, but there are {len(names)} class names"
-        )
+        raise ValueError(f"{path}: y goes from {y.min()} to {y.max()}, for {len(names)} class names")
     return [names[int(value)] for value in y], names
 
 
@@ -388,33 +378,20 @@ def _subject(name: str, pattern: str | None) -> str | None:
 def _read_file(path: Path, coordinates: int) -> npt.NDArray[Any]:
     """One recording as (M, T, V, C); a ValueError says why it cannot be one."""
     if path.suffix.lower() == ".npy":
-        array = np.load(path, allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")  # no pickle; a false header allocates nothing
         array = array[None] if array.ndim == 3 else array
         if array.ndim != 4 or array.dtype.kind not in "fiu" or array.shape[3] not in (2, 3) or len(array) < 1:
             raise ValueError(f"{array.dtype} {array.shape} is not (T, V, C) or (M, T, V, C) with C 2 or 3")
         return array
-    rows = [_numbers(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if rows and rows[0] is None:  # one line of column names
-        rows = rows[1:]
-    numbers = [row for row in rows if row is not None]
-    if len(numbers) < len(rows):
-        raise ValueError(f"row {rows.index(None) + 1} is not made of numbers")
-    widths = {len(row) for row in numbers}
-    if len(widths) != 1:
-        raise ValueError(f"rows have {sorted(widths)} numbers" if widths else "there are no rows")
-    width = widths.pop()
-    if width % coordinates:
-        raise ValueError(f"rows have {width} numbers, which is no multiple of {coordinates} coordinates")
-    return np.array(numbers).reshape(1, len(numbers), width // coordinates, coordinates)
-
-
-def _numbers(line: str) -> list[float] | None:
-    """The numbers of a row split at commas, semicolons or blanks; an empty cell is missing (NaN)."""
-    separator = next((mark for mark in ",;" if mark in line), None)
-    try:
-        return [float(cell) if cell.strip() else float("nan") for cell in line.split(separator)]
-    except ValueError:
-        return None
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = [re.split(r"\s*[,;]\s*|\s+", line.strip()) for line in lines if line.strip()]
+    if rows and not any(_NUMBER.match(cell) for cell in rows[0]):
+        rows = rows[1:]  # column names
+    widths = sorted({len(row) for row in rows})
+    if len(widths) != 1 or widths[0] % coordinates:
+        raise ValueError(f"rows have {widths} numbers; expected one multiple of {coordinates}")
+    numbers = np.array([[cell or "nan" for cell in row] for row in rows]).astype(np.float64)
+    return numbers.reshape(1, len(rows), -1, coordinates)
 
 
 def _listed(counts: dict[Any, int]) -> str:

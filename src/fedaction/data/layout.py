@@ -125,7 +125,7 @@ def union_body(layouts: Iterable[Layout]) -> Layout:
     Layouts are taken largest first (ties by name), so the result does not depend on the order of clients, and a
     federation whose clients all use one layout gets exactly that layout back: its joint map is the identity.
     """
-    ordered = sorted({item.name: item for item in layouts}.values(), key=lambda item: (-len(item), item.name))
+    ordered = sorted(set(layouts), key=lambda item: (-len(item), item.name, item.joints, item.edges))
     if not ordered:
         raise ValueError("a union of no layouts has no joints")
     if len(ordered) == 1:

@@ -135,9 +135,7 @@ def dirichlet(
         for code in range(len(names)):
             members = rng.permutation(np.flatnonzero(codes == code))
             share = rng.dirichlet(np.full(clients, alpha))
-            if not np.isfinite(
-                share
-            ).all():  # every gamma draw underflowed: the limit is one client taking all
+            if not np.isfinite(share).all():  # every gamma draw underflowed: the limit is one client taking all
                 share = np.eye(clients)[rng.integers(clients)]
             cuts = np.rint(np.cumsum(share)[:-1] * len(members)).astype(np.int64)
             for client, piece in enumerate(np.split(members, cuts)):
@@ -146,8 +144,8 @@ def dirichlet(
         if smallest >= minimum:
             return _reported(f"Dirichlet, alpha {alpha:g}", _split_by(owner, clients), labels)
     raise ValueError(
-        f"in {retries} draws some client always had fewer than {minimum} of the {len(codes)} samples "
-        f"(at best {best}): use fewer clients than {clients}, a larger alpha than {alpha:g} or a smaller minimum"
+        f"in {retries} draws some client always had fewer than {minimum} of the {len(codes)} samples (at "
+        f"best {best}): use fewer clients than {clients}, a larger alpha than {alpha:g} or a smaller minimum"
     )
 
 
@@ -171,9 +169,7 @@ def divide(
     """One of the divisions above by name: "subject", "dirichlet", "shards" or "iid"."""
     if by == "subject":
         if subjects is None:
-            raise ValueError(
-                "the samples do not say who performed them: divide them otherwise than by subject"
-            )
+            raise ValueError("the samples do not say who performed them: divide them otherwise than by subject")
         return by_subject(labels, subjects, clients=clients, seed=seed)
     if by not in ("dirichlet", "shards", "iid"):
         raise ValueError(f"samples cannot be divided by {by!r}: choose subject, dirichlet, shards or iid")
@@ -228,9 +224,7 @@ def choose_test(
     return tested
 
 
-def split_by_subject(
-    subjects: Values, *, test: float | Sequence[str], seed: int = 0
-) -> tuple[Indices, Indices]:
+def split_by_subject(subjects: Values, *, test: float | Sequence[str], seed: int = 0) -> tuple[Indices, Indices]:
     """Training and test indices such that no person is in both.
 
     Args:
@@ -307,6 +301,4 @@ def _reported(
     codes, classes = _coded(labels, len(labels), "labels")
     counts = np.stack([np.bincount(codes[part], minlength=len(classes)) for part in parts])
     width = len(str(len(parts) - 1))
-    return parts, PartitionReport(
-        kind, names or tuple(f"{i:0{width}d}" for i in range(len(parts))), classes, counts
-    )
+    return parts, PartitionReport(kind, names or tuple(f"{i:0{width}d}" for i in range(len(parts))), classes, counts)

@@ -156,9 +156,7 @@ def normalise(x: Tensor, layout: Layout) -> Tensor:
         (N, M, T, V, C), a new tensor.
     """
     if x.dim() != 5 or x.shape[3] != len(layout):
-        raise ValueError(
-            f"layout {layout.name!r} expects (N, M, T, {len(layout)}, C), got shape {tuple(x.shape)}"
-        )
+        raise ValueError(f"layout {layout.name!r} expects (N, M, T, {len(layout)}, C), got shape {tuple(x.shape)}")
     if x.device.type != "cpu" or len(x) <= _CHUNK:
         return align(centre(x, layout), layout)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -218,20 +216,14 @@ def check_sequence(given: npt.ArrayLike, layout: Layout, where: str) -> npt.NDAr
     if array.ndim != 4:
         raise ValueError(f"{where}: expected (bodies, frames, joints, coordinates), got shape {array.shape}")
     if array.shape[2] != len(layout):
-        raise ValueError(
-            f"{where}: layout {layout.name!r} has {len(layout)} joints, the data have {array.shape[2]}"
-        )
+        raise ValueError(f"{where}: layout {layout.name!r} has {len(layout)} joints, the data have {array.shape[2]}")
     if array.shape[0] < 1 or array.shape[3] not in (2, 3):
-        raise ValueError(
-            f"{where}: expected at least one body and 2 or 3 coordinates, got shape {array.shape}"
-        )
+        raise ValueError(f"{where}: expected at least one body and 2 or 3 coordinates, got shape {array.shape}")
     with np.errstate(over="ignore"):  # a value too large for float32 becomes infinity and is mended as such
         return array.astype(np.float32, copy=False)
 
 
-def _prepare_chunk(
-    sequences: Sequence[npt.NDArray[np.float32]], bodies: int, layout: Layout, frames: int
-) -> Tensor:
+def _prepare_chunk(sequences: Sequence[npt.NDArray[np.float32]], bodies: int, layout: Layout, frames: int) -> Tensor:
     """(N, bodies, frames, V, C) from clean sequences; one gather over all their frames laid end to end."""
     lengths = torch.tensor([item.shape[1] for item in sequences])
     firsts = torch.cumsum(lengths, dim=0) - lengths

@@ -125,7 +125,9 @@ def dropout_keys(module: nn.Module, training: Training, job: Job) -> dict[str, i
 def trainable(method: Method, client: str, module: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that a client trains: all but FROZEN ones."""
     scopes = method.scopes_of(client)
-    return {n: p for n, p in tensors_of(module).items() if isinstance(p, nn.Parameter) and scopes[n] is not Scope.FROZEN}
+    return {
+        n: p for n, p in tensors_of(module).items() if isinstance(p, nn.Parameter) and scopes[n] is not Scope.FROZEN
+    }
 
 
 def undecayed(method: Method, names: Iterable[str]) -> set[str]:

@@ -147,7 +147,10 @@ class SequentialEngine:
         parameters = trainable(self._method, client, module)
         plain = undecayed(self._method, parameters)
         groups = [
-            {"params": [p for n, p in parameters.items() if n not in plain], "weight_decay": self._training.weight_decay},
+            {
+                "params": [p for n, p in parameters.items() if n not in plain],
+                "weight_decay": self._training.weight_decay,
+            },
             {"params": [p for n, p in parameters.items() if n in plain], "weight_decay": 0.0},
         ]
         return torch.optim.SGD(

@@ -168,7 +168,9 @@ class VectorisedEngine:
         stack: dict[str, Tensor] = {}
         for name, scope in self._method.scopes_of(jobs[0].client).items():
             if scope is not Scope.FROZEN:
-                tensors = [(job.local if scope is Scope.LOCAL else job.payload)[name].to(self._device) for job in jobs]
+                tensors = [
+                    (job.local if scope is Scope.LOCAL else job.payload)[name].to(self._device) for job in jobs
+                ]
                 if name in skeleton.rows:
                     tensors = [_padded(t, skeleton.classes, 0.0) for t in tensors]
                 stack[name] = torch.stack(tensors)
@@ -214,7 +216,11 @@ class VectorisedEngine:
         steps = [self._steps(job) for job in jobs]
 
         def loss_of(
-            parameters: dict[str, Tensor], buffers: dict[str, Tensor], received: dict[str, Tensor], x: Tensor, y: Tensor
+            parameters: dict[str, Tensor],
+            buffers: dict[str, Tensor],
+            received: dict[str, Tensor],
+            x: Tensor,
+            y: Tensor,
         ) -> dict[str, Tensor]:
             net = _Net(skeleton.training, {**parameters, **buffers})
             loss, metrics = method.loss(net, _Net(skeleton.evaluation, received), Batch(x, y))
@@ -259,7 +265,7 @@ class VectorisedEngine:
         """One step of SGD with momentum on the stacked tensors, in place: torch.optim.SGD's rule, entry by entry."""
         t = self._training
         if t.clip_norm:
-            norm = torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
+            norm = torch.stack([g.reshape(len(g), -1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
             scale = (t.clip_norm / (norm + 1e-6)).clamp(max=1.0)
             gradients = {n: g * scale.view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
         for decayed in (True, False):

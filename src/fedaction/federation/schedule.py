@@ -80,4 +80,3 @@ class Rounds:
 
     def _chance(self, purpose: str, client: str, round: int) -> float:
         return float(numpy_generator(self.seed, purpose, client, round).random())
-

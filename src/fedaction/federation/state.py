@@ -48,7 +48,9 @@ class Part:
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.index):
-            raise ValueError(f"a part of a {self.shape} tensor needs {len(self.shape)} indices, got {len(self.index)}")
+            raise ValueError(
+                f"a part of a {self.shape} tensor needs {len(self.shape)} indices, got {len(self.index)}"
+            )
 
     @property
     def held(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -16,7 +16,7 @@ from fedaction.federation.average import scoped_average
 from fedaction.federation.scope import Scope, ScopeTable
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import Part, ServerState, Update
-from fedaction.federation.tree import Tree, describe, tensors_of
+from fedaction.federation.tree import Leaf, Tree, describe, tensors_of
 from fedaction.models.layers import initialise
 
 Metrics = Mapping[str, Tensor]
@@ -56,9 +56,17 @@ class Net(Protocol):
 class Method(ABC):
     """A federated method, one file each. Subclasses say what to build, what to share and what to minimise."""
 
-    name: str
-    needs_anchor: bool = False
+    name: ClassVar[str]
+    settings_type: ClassVar[type[Settings]]
+    """The keys of a recipe that the method reads."""
+    needs_anchor: ClassVar[bool] = False
     """Whether `loss` reads the anchor. If not, engines save the second network."""
+
+    def __init__(self, clients: Iterable[ClientInfo], settings: Any) -> None:
+        """Args: everyone in the federation; settings of `settings_type`."""
+        self.settings = settings
+        self.clients = {client.id: client for client in clients}
+        self._plans: dict[tuple[object, ...], Plan] = {}
 
     @abstractmethod
     def build(self, client: ClientInfo) -> nn.Module:
@@ -111,16 +119,12 @@ class Method(ABC):
 
     # What follows is derived from the above and the same for every method.
 
-    def __init__(self, clients: Iterable[ClientInfo]) -> None:
-        self.clients = {client.id: client for client in clients}
-        self._plans: dict[tuple[object, ...], Plan] = {}
-
     def plan(self, client: ClientInfo) -> Plan:
         """Names, scopes and parts of a client's tensors; computed once per architecture."""
         key = client.architecture
         if key not in self._plans:
-            leaves = describe(self.build(client))
-            self._plans[key] = Plan(self.scopes().resolve(leaves), self.parts(client))
+            leaves = describe(blank(self, client))
+            self._plans[key] = Plan(leaves, self.scopes().resolve(leaves), self.parts(client))
         return self._plans[key]
 
     def scopes_of(self, client: str) -> Mapping[str, Scope]:
@@ -134,16 +138,22 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class Plan:
-    """A client's tensors: the scope of each, and which are parts of larger ones."""
+    """A client's tensors: what each is, its scope, and which are parts of larger ones."""
 
+    leaves: Mapping[str, Leaf]
     scopes: Mapping[str, Scope]
     parts: Mapping[str, Part]
 
 
+def blank(method: Method, client: ClientInfo) -> nn.Module:
+    """A client's network before it has values. Layers that draw them when built leave no trace in the global RNG."""
+    with torch.random.fork_rng(devices=[]):
+        return method.build(client)
+
+
 def fresh(method: Method, client: ClientInfo, seed: int) -> nn.Module:
     """A client's network with its initial values: each module's drawn from (seed, its name), whoever the client is."""
-    with torch.random.fork_rng(devices=[]):  # layers from elsewhere may draw from the global generator when built
-        module = method.build(client)
+    module = blank(method, client)
     for name, part in module.named_modules():
         initialise(part, generator(seed, "init", name))
     return module
@@ -164,7 +174,9 @@ def initial_state(method: Method, seed: int) -> ServerState:
         for name, scope in plan.scopes.items():
             if scope not in (Scope.GLOBAL, Scope.GROUP):
                 continue
-            tree, group = (shared, "") if scope is Scope.GLOBAL else (groups.setdefault(client.group, {}), client.group)
+            tree, group = (
+                (shared, "") if scope is Scope.GLOBAL else (groups.setdefault(client.group, {}), client.group)
+            )
             tensor, part = tensors[name].detach(), plan.parts.get(name)
             if part is not None and part.held != tuple(tensor.shape):
                 raise ValueError(f"{name!r} of client {client.id!r} is {tuple(tensor.shape)}, its part {part.held}")

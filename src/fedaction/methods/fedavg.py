@@ -30,10 +30,10 @@ class FedAvg(Method):
 
     name = "fedavg"
     settings_type = FedAvgSettings
+    settings: FedAvgSettings
 
     def __init__(self, clients: Iterable[ClientInfo], settings: FedAvgSettings) -> None:
-        super().__init__(clients)
-        self.settings = settings
+        super().__init__(clients, settings)
         self.body = body_of(self.clients.values())
 
     def build(self, client: ClientInfo) -> nn.Module:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from fedaction.data.client import ClientInfo
 from fedaction.federation.average import scoped_average
-from fedaction.federation.scope import FROZEN, GLOBAL, LOCAL, Rule, Scope, ScopeTable
+from fedaction.federation.scope import FROZEN, GLOBAL, LOCAL, Rule, ScopeTable
 from fedaction.federation.state import Part, ServerState, Update
-from fedaction.federation.tree import Tree, describe
+from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.skeleton import BackboneSettings, body_of, build_stgcn, joint_parts
 
@@ -53,16 +53,16 @@ class FSAR(Method):
     name = "fsar"
     needs_anchor = True
     settings_type = FSARSettings
+    settings: FSARSettings
 
     def __init__(self, clients: Iterable[ClientInfo], settings: FSARSettings) -> None:
-        super().__init__(clients)
-        self.settings = settings
+        super().__init__(clients, settings)
         self.body = body_of(self.clients.values())
-        some = next(iter(self.clients.values()))
         # Eq. 10 compares what client and server share: parameters in GLOBAL scope.
-        leaves = describe(self.build(some))
-        scopes = self.scopes().resolve(leaves)
-        self.regularised = [n for n, s in scopes.items() if s is Scope.GLOBAL and leaves[n].kind == "parameter"]
+        plan = self.plan(next(iter(self.clients.values())))
+        self.regularised = [
+            name for name, scope in plan.scopes.items() if scope is GLOBAL and plan.leaves[name].kind == "parameter"
+        ]
 
     def build(self, client: ClientInfo) -> nn.Module:
         """An ST-GCN whose graph is Eq. 5."""

@@ -107,10 +107,10 @@ def actor(seed: int, name: str | int, cohort: Cohort = ADULTS) -> Actor:
         seed=own,
         height=height,
         bones=tuple(float(length) for length in lengths * segment),
-        tempo=float(cohort.tempo * np.exp(0.16 * n[4])),
-        amplitude=float(np.clip(cohort.amplitude * np.exp(0.15 * n[5]), 0.55, 1.35)),
+        tempo=float(cohort.tempo * np.exp(0.20 * n[4])),
+        amplitude=float(np.clip(cohort.amplitude * np.exp(0.18 * n[5]), 0.55, 1.35)),
         left_handed=bool(rng.random() < cohort.left_handed),
-        off_hand=float(0.05 + 0.15 * rng.random()),
+        off_hand=float(0.05 + 0.40 * rng.random()),
         stoop=float(cohort.stoop + 0.06 * n[6]),
         knees=float(np.clip(cohort.knees + 0.008 * abs(n[7]), 0.0, 0.08)),
         stance=float(0.04 + 0.03 * abs(n[8])),
@@ -124,7 +124,7 @@ def actor(seed: int, name: str | int, cohort: Cohort = ADULTS) -> Actor:
 
 
 # How far one channel of one pose usually differs between people: arm or leg lengths, or radians.
-_SPREADS = {"out": 0.07, "up": 0.07, "forward": 0.07, "elbow": 0.22, "upright": 0.0, "toe": 0.06, "height": 0.006}
+_SPREADS = {"out": 0.09, "up": 0.09, "forward": 0.09, "elbow": 0.22, "upright": 0.0, "toe": 0.06, "height": 0.006}
 _ANGLES = {"lean": 0.07, "bend": 0.05, "twist": 0.09, "nod": 0.12, "turn": 0.14, "tilt": 0.08}
 _FEET = 0.018
 
@@ -135,6 +135,8 @@ def _spread(channel: str) -> float:
         return _SPREADS[part]
     if not head:
         return _ANGLES[part]
+    if head.endswith("foot") and part == "up":
+        return 0.003  # standing feet are on the ground
     return 0.05 if channel == "travel.turn" else _FEET
 
 
@@ -156,4 +158,4 @@ def style(actor_seed: int, action: str) -> tuple[NDArray[np.float32], float, flo
     rng = numpy_generator(actor_seed, "style", action)
     offsets = rng.standard_normal(len(CHANNELS), np.float32)
     offsets.setflags(write=False)
-    return offsets, float(np.exp(0.1 * rng.standard_normal())), float(rng.random())
+    return offsets, float(np.exp(0.15 * rng.standard_normal())), float(rng.random())

@@ -83,12 +83,13 @@ def _axes(yaw: Floats, pitch: Floats, roll: Floats) -> tuple[Floats, Floats, Flo
 
 
 def _two_bones(
-    start: Floats, goal: Floats, upper: Floats, lower: Floats, hint: Floats | None, side: Floats
+    start: Floats, goal: Floats, upper: Floats, lower: Floats, hinge: Floats, pull: Floats | None = None
 ) -> tuple[Floats, Floats, Floats]:
     """Middle joint, end joint and the bend plane's normal of a limb that reaches from `start` for `goal`.
 
-    A goal out of reach is approached as far as the limb goes, so bone lengths hold exactly. Without a hint the limb
-    bends at right angles to `side`, which for a leg means forwards, however high it is raised.
+    A goal out of reach is approached as far as the limb goes, so bone lengths hold exactly. The limb bends about the
+    axis `hinge`, wherever it points: a knee to the front of a hanging leg and to the top of a raised one. `pull` draws
+    the middle joint aside, as a raised elbow.
     """
     line = goal - start
     far = np.sqrt(_dot(line, line) + 1e-12)
@@ -96,8 +97,9 @@ def _two_bones(
     span = np.clip(far, np.abs(upper - lower) + 0.03, 0.9985 * (upper + lower))
     along = (upper**2 - lower**2 + span**2) / (2.0 * span)
     aside = np.sqrt(np.maximum(upper**2 - along**2, 0.0))
-    towards = side if hint is None else hint
-    pole = _cross(line, side) if hint is None else towards - _dot(towards, line) * line
+    pole = _cross(line, hinge)
+    if pull is not None:
+        pole = pole + pull - _dot(pull, line) * line
     pole = _unit(pole)
     return start + along * line + aside * pole, start + span * line, _cross(line, pole)
 
@@ -167,12 +169,11 @@ def _arm(
     with_chest = out * chest_out + up * chest_up + forward * chest_forward
     level = np.stack([sign * out, up, forward])
     offset = with_chest + c[f"{side}.upright"] * (level - with_chest)
-    raised = c[f"{side}.elbow"]
-    hint = (
-        (0.30 + 0.70 * raised) * chest_out + (0.6 * raised - 0.7) * chest_up + (0.35 * raised - 0.5) * chest_forward
-    )
+    # Elbows bend back and down. The small second part decides when the arm lies along its own hinge.
+    pull = (0.3 + 1.7 * c[f"{side}.elbow"]) * chest_out - 0.2 * (chest_up + chest_forward)
     lower = b["forearm"] + b["hand"]
-    elbow, hand, normal = _two_bones(shoulder, shoulder + offset, b["upper_arm"], lower, hint, chest_out)
+    hinge = -sign * chest_out
+    elbow, hand, normal = _two_bones(shoulder, shoulder + offset, b["upper_arm"], lower, hinge, pull)
     at[f"{side}_elbow"][:] = elbow
     at[f"{side}_hand"][:] = hand
     along = (hand - elbow) / lower
@@ -198,7 +199,7 @@ def _leg(at: dict[str, Floats], c: dict[str, Floats], b: dict[str, Floats], side
     # Knees point a little outwards, as feet do.
     lateral = np.zeros_like(hip)
     lateral[0], lateral[2] = 0.98, -sign * 0.2
-    knee, ankle, _ = _two_bones(hip, goal, b["thigh"], b["shank"], None, lateral)
+    knee, ankle, _ = _two_bones(hip, goal, b["thigh"], b["shank"], lateral)
     at[f"{side}_knee"][:] = knee
     at[f"{side}_ankle"][:] = ankle
     toe = c[f"{side}_foot.toe"]
@@ -222,19 +223,22 @@ def place(body: Floats, channels: Floats, mirrored: NDArray[np.bool_], facing: F
         spot: (N, 2) metres left and forward of the floor's middle.
 
     Returns:
-        (N, T, J, 3) metres.
+        (J, 3, N, T) metres in the room's axes.
     """
     c = dict(zip(CHANNELS, channels, strict=True))
     sign = np.where(mirrored, -1.0, 1.0).astype(body.dtype)[:, None]
-    body = np.where(mirrored[:, None], body[list(BODY.mirror)], body)
-    x, z = sign * body[:, 0], body[:, 2]
+    if mirrored.any():
+        body = np.where(mirrored[:, None], body[list(BODY.mirror)], body)
     turn = sign * c["travel.turn"]
     cos, sin = np.cos(turn), np.sin(turn)
-    x, z = cos * x + sin * z + sign * c["travel.left"], cos * z - sin * x + c["travel.forward"]
-    cos, sin = np.cos(facing).astype(body.dtype)[:, None], np.sin(facing).astype(body.dtype)[:, None]
+    # One rotation for the turn and the facing: the body turns about its own middle, which then moves along.
+    ahead, aside = c["travel.forward"], sign * c["travel.left"]
+    cos_f, sin_f = np.cos(facing).astype(body.dtype)[:, None], np.sin(facing).astype(body.dtype)[:, None]
+    cos, sin = cos * cos_f - sin * sin_f, sin * cos_f + cos * sin_f
     spot = spot.astype(body.dtype)
-    out = np.empty((*body.shape[2:], body.shape[0], 3), body.dtype)
-    out[..., 0] = np.moveaxis(cos * x + sin * z + spot[:, :1], 0, -1)
-    out[..., 1] = np.moveaxis(body[:, 1], 0, -1)
-    out[..., 2] = np.moveaxis(cos * z - sin * x + spot[:, 1:], 0, -1)
+    x, z = body[:, 0] * sign, body[:, 2]
+    out = np.empty_like(body)
+    out[:, 0] = cos * x + sin * z + (cos_f * aside + sin_f * ahead + spot[:, :1])
+    out[:, 1] = body[:, 1]
+    out[:, 2] = cos * z - sin * x + (cos_f * ahead - sin_f * aside + spot[:, 1:])
     return out

@@ -20,6 +20,7 @@ class Score:
     Attributes:
         seconds: (A,) usual durations.
         moments: (A, K) times of the keys; padding keys lie beyond 1 and repeat the last pose.
+        twin: (A, K) for the last key of a loop the number of its first; for any other key its own.
         poses: (A, K, C, measures) coefficients of the keys.
         loose: (A, K, C) 1 where the size of gestures applies.
         rest: (C, measures) coefficients of standing at rest.
@@ -36,6 +37,7 @@ class Score:
 
     seconds: NDArray[np.float64]
     moments: NDArray[np.float64]
+    twin: NDArray[np.int64]
     poses: NDArray[np.float32]
     loose: NDArray[np.float32]
     rest: NDArray[np.float32]
@@ -60,6 +62,7 @@ def write_score(actions: tuple[Action, ...]) -> Score:
     keys = max(len(a.keys) for a in actions)
     most = max(len(a.swings) for a in actions)
     moments = np.empty((count, keys))
+    twin = np.tile(np.arange(keys), (count, 1))
     poses = np.empty((count, keys, len(CHANNELS), len(MEASURES)), np.float32)
     loose = np.empty((count, keys, len(CHANNELS)), np.float32)
     swings = np.zeros((count, most, len(CHANNELS), len(MEASURES)), np.float32)
@@ -71,12 +74,16 @@ def write_score(actions: tuple[Action, ...]) -> Score:
             moments[i, k] = moment if k < len(action.keys) else 2.0 + k
             poses[i, k] = _coefficients(pose)
             loose[i, k] = [pose[channel].loose for channel in CHANNELS]
+        if action.loop[0] < action.loop[1]:
+            times_of_keys = [moment for moment, _ in action.keys]
+            twin[i, times_of_keys.index(action.loop[1])] = times_of_keys.index(action.loop[0])
         for s, swing in enumerate(action.swings):
             swings[i, s, CHANNELS.index(swing.channel), MEASURES.index(swing.unit)] = swing.size
             beats[i, s], times[i, s], shapes[i, s] = swing.beat, swing.times, SHAPES.index(swing.shape)
     return Score(
         seconds=np.array([a.seconds for a in actions]),
         moments=moments,
+        twin=twin,
         poses=poses,
         loose=loose,
         rest=_coefficients(REST),

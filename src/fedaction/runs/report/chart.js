@@ -63,7 +63,7 @@ function lineChart(host, spec) {
     const named = ends && width > 560;
     const longest = Math.max(...series.map((line) => line.name.length));
     const left = 12 + 6.6 * Math.max(...ticks.map((tick) => mark(tick).length));
-    const box = { left, right: named ? Math.min(180, 20 + 7.4 * longest) : 12, top: 10, bottom: height < 200 ? 24 : 42 };
+    const box = { left, right: named ? 20 + 7.6 * Math.min(22, longest) : 12, top: 10, bottom: height < 200 ? 24 : 42 };
     const px = (round) => box.left + ((round - first) / (final - first)) * (width - box.left - box.right);
     const py = (value) => height - box.bottom - ((value - bottom) / (top - bottom)) * (height - box.top - box.bottom);
     const picture = svg("svg", {
@@ -80,7 +80,7 @@ function lineChart(host, spec) {
         svg("text", { class: "tick", x: box.left - 8, y: py(tick) + 4, "text-anchor": "end" }, mark(tick)),
       );
     }
-    for (const round of roundTicks(first, final, clamp(width / 90, 2, 10))) {
+    for (const round of roundTicks(first, final, clamp(width / 65, 2, 10))) {
       picture.append(
         svg("text", { class: "tick", x: px(round), y: height - box.bottom + 18, "text-anchor": "middle" }, String(round)),
       );
@@ -118,7 +118,7 @@ function lineChart(host, spec) {
       const overflow = Math.max(0, (labels.at(-1)?.y ?? 0) - (height - box.bottom));
       for (const { y, name, colour, own } of labels) {
         const place = { x: width - box.right + 10, y: y - overflow + 4, class: own ? "end own" : "end" };
-        picture.append(svg("text", { ...place, style: `fill:${colour}` }, name));
+        picture.append(svg("text", { ...place, style: `fill:${colour}` }, shorten(name, 22)));
       }
     }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedaction.runs.report import files
 from fedaction.runs.report.files import Confusion, Evidence, Metric, Result, Sample, Topology, finite
@@ -34,7 +34,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Final:
-    """An accuracy (0..1) at the end of a run: its mean over seeds and its standard deviation, if several ran."""
+    """An accuracy (0..1) at the end of a run: mean over seeds, and standard deviation if several ran."""
 
     mean: float | None
     std: float | None
@@ -62,7 +62,8 @@ class MethodData:
         seconds: wall time of a seed, mean over those that ended.
         accuracy: mean over clients of the test accuracy (0..1).
         client_accuracy: test accuracy of each client.
-        losses: by name ("loss" first), the mean over the clients that reported it; "test loss" is of the test split.
+        losses: by name ("loss" first), the mean over the clients that reported it; "test loss" is that of
+            the test split.
         traffic: bytes, where the run counted them.
         counts: per seed, updates "refused", "dropped" and "late" in all, and mean "participants" of a round.
         refused: refused updates of each client that had any, per seed.
@@ -108,12 +109,13 @@ class ReportData:
     @property
     def topology(self) -> dict[str, Topology]:
         """The learned graphs by client, of the first method that left any."""
-        return next((m.evidence.topology for m in self.methods if m.evidence.topology), {})
+        return next((m.evidence.topology for m in self.methods if m.evidence.topology), dict[str, Topology]())
 
     @property
     def samples(self) -> dict[str, tuple[Sample, ...]]:
         """The recorded actions by client, of the first method that left any."""
-        return next((m.evidence.samples for m in self.methods if m.evidence.samples), {})
+        nothing = dict[str, tuple[Sample, ...]]()
+        return next((m.evidence.samples for m in self.methods if m.evidence.samples), nothing)
 
     @property
     def confusions(self) -> dict[int, dict[str, Confusion]]:
@@ -132,7 +134,7 @@ class _Run:
     result: Result | None
 
     def series(self, split: str, name: str) -> dict[str, Series]:
-        """By client, the values of one metric by round; of a round written twice (a resumed run) the later."""
+        """By client, one metric by round; of a round written twice (by a resumed run) the later value."""
         found: dict[str, Series] = defaultdict(dict)
         for metric in self.metrics:
             if metric.split == split and metric.name == name:
@@ -161,12 +163,15 @@ def collect(run_dir: Path) -> ReportData:
         for folder in _children(base / "baselines"):
             known = {run.seed for run in baselines[folder.name]}
             baselines[folder.name] += [r for r in _runs(folder, run_dir, notes, base) if r.seed not in known]
-    order = [str(name) for name in recipe.get("baselines", []) if name in baselines]
-    order += [name for name in baselines if name not in order]
+    listed: object = recipe.get("baselines")
+    wanted = [str(name) for name in cast("list[object]", listed)] if isinstance(listed, list) else []
+    order = [name for name in dict.fromkeys([*wanted, *baselines]) if baselines.get(name)]
 
     result = files.read_result(run_dir / "result.json")
     methods = [_method(own[0].method or str(recipe.get("method", "this run")), own)]
-    methods += [_method(name, baselines[name]) for name in order if baselines[name]]
+    methods += [_method(name, baselines[name]) for name in order]
+    tested = [client for m in methods for client in (*m.client_accuracy, *m.client_final)]
+    trained = [metric.client for run in own for metric in run.metrics if metric.client]
     groups = {m.client: m.group for run in own for m in run.metrics if m.client and m.group}
     return ReportData(
         name=(result.name if result else "") or str(recipe.get("name", "")) or run_dir.resolve().name,
@@ -174,7 +179,7 @@ def collect(run_dir: Path) -> ReportData:
         environment=environment,
         result=result or own[0].result,
         methods=tuple(methods),
-        clients=tuple(dict.fromkeys(c for m in methods for c in (*m.client_accuracy, *m.client_final))),
+        clients=tuple(dict.fromkeys([*tested, *trained])),
         groups=groups,
         notes=tuple(notes),
     )
@@ -212,8 +217,9 @@ def _runs(folder: Path, top: Path, notes: list[str], owner: Path | None = None) 
             notes.append(f"{folder.relative_to(top)} has not started (no metrics.jsonl) and is left out.")
     elif all(run.seed != own.seed for run in runs):
         # The top result may be the mean over all seeds; then it is not this seed's own.
-        mixed = bool(runs) and own.result is not None and own.result.seeds is not None
-        runs.insert(0, _Run(own.folder, own.seed, own.method, own.metrics, None) if mixed else own)
+        if runs and own.result is not None and own.result.seeds is not None:
+            own = replace(own, result=replace(own.result, mean=None, std=None, clients={}, seeds=None))
+        runs.insert(0, own)
     return runs
 
 
@@ -239,9 +245,7 @@ def _method(name: str, runs: Sequence[_Run]) -> MethodData:
     final = _spread(mean for mean, _ in finals)
     whole = runs[0].result
     if len(runs) == 1 and whole is not None and whole.seeds is not None:
-        final = Final(
-            final.mean, finite(whole.std)
-        )  # the seeds' own directories are not kept; their spread is
+        final = Final(final.mean, finite(whole.std))  # the seeds' own directories are not kept; their spread is
     seconds = [run.result.seconds for run in runs if run.result and run.result.seconds is not None]
     server = {what: [run.series("server", what) for run in runs] for what in ("refused", "dropped", "late")}
     refused: dict[str, float] = defaultdict(float)
@@ -249,12 +253,8 @@ def _method(name: str, runs: Sequence[_Run]) -> MethodData:
         for client, by_round in seed.items():
             if client and _sum(by_round):
                 refused[client] += _sum(by_round) / len(runs)
-    counts = {
-        w: statistics.fmean(_sum(_whole(seed)) for seed in seeds) for w, seeds in server.items() if any(seeds)
-    }
-    present = [
-        v for run in runs for v in run.series("server", "participants").get("", {}).values() if v is not None
-    ]
+    counts = {w: statistics.fmean(_sum(_whole(seed)) for seed in seeds) for w, seeds in server.items() if any(seeds)}
+    present = [v for run in runs for v in run.series("server", "participants").get("", {}).values() if v is not None]
     if present:
         counts["participants"] = statistics.fmean(present)
     evidence = (files.read_evidence(run.folder / "evidence.json") for run in runs)
@@ -301,7 +301,7 @@ def _curve(seeds: Sequence[Series]) -> Curve:
 def _latest_mean(by_client: dict[str, Series]) -> Series:
     """Mean over all clients of each one's latest value.
 
-    Where a round evaluates only some clients, a mean over those alone would jump with who happened to be asked.
+    Where a round evaluates only some clients, a mean over those alone would jump with who was asked.
     It starts with the first round by which every client has a value.
     """
     clients = [series for client, series in by_client.items() if client]

@@ -42,6 +42,7 @@ const format = {
 };
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+const shorten = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const words = (joint) => joint.replaceAll("_", " ");
 
 // Methods differ in colour and in dashes, so that neither is needed to tell them apart.
@@ -81,7 +82,8 @@ function onWidth(node, draw) {
       draw(width);
     }
   };
-  new ResizeObserver(check).observe(node);
+  // Drawing inside the observer's own call could change the width again within it.
+  new ResizeObserver(() => requestAnimationFrame(check)).observe(node);
   check();
 }
 

@@ -1,10 +1,11 @@
 """The files of one run directory, read and checked.
 
-A missing file raises FileNotFoundError and a broken one ValueError; either message begins with the file's path.
+A missing file raises FileNotFoundError, a broken one ValueError; the message begins with the file's path.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import tomllib
@@ -94,7 +95,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class Sample:
-    """One recorded action: frames (T, V, 2 or 3) in metres with y up, its true label and what was predicted."""
+    """One recorded action: frames (T, V, 2 or 3) in metres with y up, true and predicted label."""
 
     layout: LayoutField
     frames: tuple[tuple[tuple[float | None, ...], ...], ...]
@@ -127,9 +128,7 @@ class Evidence:
 def _square(name: str, matrix: tuple[tuple[float, ...], ...], size: int, what: str) -> None:
     if len(matrix) != size or any(len(row) != size for row in matrix):
         widths = sorted({len(row) for row in matrix})
-        raise ValueError(
-            f"{name} must be {size} x {size}, one row per {what}; got {len(matrix)} rows of {widths}"
-        )
+        raise ValueError(f"{name} must be {size} x {size}, for its {what}; got {len(matrix)} rows of {widths}")
 
 
 _METRIC = TypeAdapter(Metric)
@@ -189,8 +188,8 @@ def read_evidence(path: Path) -> Evidence:
 def read_metrics(path: Path) -> list[Metric]:
     """Every metric, in file order.
 
-    A last line without its newline that cannot be read is left out: the run is still writing it, or was killed
-    while it did. Any other unreadable line is an error.
+    A last line without its newline that cannot be read is left out: the run is still writing it, or was
+    killed while it did. Any other unreadable line is an error.
     """
     *lines, tail = _bytes(path).split(b"\n")
     found: list[Metric] = []
@@ -201,10 +200,8 @@ def read_metrics(path: Path) -> list[Metric]:
             except ValidationError as error:
                 raise ValueError(f"{path}: line {number}: {_why(error)}") from None
     if tail.strip():
-        try:
+        with contextlib.suppress(ValidationError):
             found.append(_METRIC.validate_json(tail))
-        except ValidationError:
-            pass
     return found
 
 

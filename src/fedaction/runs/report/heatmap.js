@@ -7,7 +7,8 @@ function textWidth(text, font = "12px system-ui, sans-serif") {
   return measure.measureText(text).width;
 }
 
-const shorten = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+// From this share on, a cell is nearer to its full colour than text on it could be read in the usual one.
+const STRONG = 0.68;
 
 // spec: label (said to screen readers), names (of rows and columns), cell(row, column) = {share (-1..1), text} or
 // null for none, tell(row, column) = nodes for the tip, and, if wanted, named (write the names), largest (cell, px).
@@ -23,7 +24,7 @@ function heatmap(host, spec) {
     const written = named && width - longest - 14 >= n * 13;
     const margin = written ? Math.ceil(longest) + 14 : 1;
     const above = written ? Math.ceil(longest * 0.72) + 14 : 1;
-    const size = Math.min(largest, (width - margin - (written ? longest * 0.5 : 1)) / n);
+    const size = Math.min(largest, (width - margin - (written ? longest * 0.72 : 1)) / n);
     const gap = size > 14 ? 1.5 : size > 7 ? 0.75 : 0;
     const total = [margin + n * size + (written ? longest * 0.72 : 1), above + n * size + 1];
     const picture = svg("svg", {
@@ -56,7 +57,7 @@ function heatmap(host, spec) {
         if (strength > 0.004) picture.append(svg("rect", { class: kind, ...square, "fill-opacity": strength.toFixed(3) }));
         if (found.text && size >= 19) {
           const place = { x: x + size / 2, y: y + size / 2 + 4, "text-anchor": "middle" };
-          picture.append(svg("text", { class: strength > 0.5 ? "count strong" : "count", ...place }, found.text));
+          picture.append(svg("text", { class: strength > STRONG ? "count strong" : "count", ...place }, found.text));
         }
       }
     }

@@ -16,7 +16,7 @@ from fedaction.runs.report.collect import Curve, Final, MethodData, ReportData, 
 from fedaction.runs.report.files import Sample, Topology, finite
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
-_SCRIPTS = (
+SCRIPTS = (
     "dom.js",
     "chart.js",
     "heatmap.js",
@@ -51,8 +51,8 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
     Args:
         run_dir: directory of the run; its `baselines/` and `seeds/` are read too.
-        out: the file to write, `run_dir/report.html` unless told. It is replaced in one step: whoever has the page
-            open while the run goes on never reads half of one.
+        out: the file to write, `run_dir/report.html` unless told. It is replaced in one step: whoever
+            reloads the page while the run goes on never reads half of one.
     """
     target = out if out is not None else run_dir / "report.html"
     text = render(collect(run_dir))
@@ -76,14 +76,14 @@ def render(data: ReportData) -> str:
     def static(name: str) -> str:
         return here.joinpath(name).read_text(encoding="utf-8")
 
-    blob = json.dumps(_payload(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    blob = json.dumps(_payload(data), allow_nan=False, separators=(",", ":"))
     # Inside a script element only "<" can end it or open a comment; \u003c is the same JSON string.
-    blob = blob.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    blob = blob.replace("<", "\\u003c")
     parts = {
         "title": html.escape(data.name),
         "summary": html.escape(summary(data)),
         "style": static("page.css"),
-        "script": "\n".join(static(name) for name in _SCRIPTS),
+        "script": "\n".join(static(name) for name in SCRIPTS),
         "data": blob,
     }
     # One pass, so that a placeholder's name inside the data stays data.
@@ -93,16 +93,12 @@ def render(data: ReportData) -> str:
 def summary(data: ReportData) -> str:
     """The outcome in one sentence."""
     first, *others = data.methods
-    planned = data.recipe.get("rounds")
-    rounds = _count(first.rounds, "round")
-    if not first.complete and isinstance(planned, int) and planned > first.rounds:
-        rounds = f"{first.rounds} of {_count(planned, 'round')}"
+    planned = _planned(data)
+    rounds = f"{first.rounds} of {_count(planned, 'round')}" if planned else _count(first.rounds, "round")
     name = spelled(first.name)
     where = f"over {_count(len(data.clients), 'client')}" if data.clients else ""
     if first.final.mean is None:
-        return (
-            " ".join(f"{name} has trained for {rounds} {where}".split()) + "; no test accuracy was measured."
-        )
+        return f"{name} has trained for {rounds} {where}".strip() + "; no test accuracy was measured."
     verb, time = ("reached", "in") if first.complete else ("stands at", "after")
     kind = "accuracy" if len(data.clients) == 1 else "mean accuracy"
     text = f"{name} {verb} {_percent(first.final)} {kind} {where} {time} {rounds}"
@@ -115,6 +111,12 @@ def summary(data: ReportData) -> str:
 def spelled(method: str) -> str:
     """A method's name as its authors write it, or as it is."""
     return _SPELLING.get(method, method)
+
+
+def _planned(data: ReportData) -> int | None:
+    """How many rounds the recipe asks for, where the run has yet to do them."""
+    planned, first = data.recipe.get("rounds"), data.methods[0]
+    return planned if isinstance(planned, int) and not first.complete and planned > first.rounds else None
 
 
 def _count(number: int, noun: str) -> str:
@@ -145,12 +147,9 @@ def _duration(seconds: float) -> str:
 
 def _facts(data: ReportData) -> list[tuple[str, str]]:
     first, result = data.methods[0], data.result
-    planned = data.recipe.get("rounds")
-    unfinished = f"{first.rounds} of {planned}, unfinished" if planned else f"{first.rounds}, unfinished"
-    facts = [
-        ("Rounds", str(first.rounds) if first.complete else unfinished),
-        ("Clients", str(len(data.clients))),
-    ]
+    planned = _planned(data)
+    rounds = f"{first.rounds} of {planned}" if planned else str(first.rounds)
+    facts = [("Rounds", rounds if first.complete else f"{rounds}, unfinished"), ("Clients", str(len(data.clients)))]
     facts.append(("Seed" if len(first.seeds) == 1 else "Seeds", ", ".join(first.seeds)))
     device = (result.device if result else "") or data.environment.get("device") or data.recipe.get("device")
     if device:
@@ -168,7 +167,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
 
 
 def _payload(data: ReportData) -> dict[str, Any]:
-    """Plain JSON values. What belongs to clients is in lists, in the order of `clients`: their names are anyone's."""
+    """Plain JSON values. What belongs to clients is in lists, in their order: a name is no safe key."""
     return {
         "facts": _facts(data),
         "synthetic": data.synthetic,
@@ -178,9 +177,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
         "confusions": [
             {
                 "method": i,
-                "clients": [
-                    {"client": c, "classes": m.classes, "matrix": m.matrix} for c, m in found.items()
-                ],
+                "clients": [{"client": c, "classes": m.classes, "matrix": m.matrix} for c, m in found.items()],
             }
             for i, found in data.confusions.items()
         ],
@@ -204,9 +201,7 @@ def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
         "seeds": len(method.seeds),
         "complete": method.complete,
         "accuracy": _curve(method.accuracy),
-        "clients": [
-            _curve(method.client_accuracy[c]) if c in method.client_accuracy else None for c in clients
-        ],
+        "clients": [_curve(method.client_accuracy[c]) if c in method.client_accuracy else None for c in clients],
         "losses": [{"name": name, **_curve(curve)} for name, curve in method.losses.items()],
         "traffic": None
         if traffic is None
@@ -256,7 +251,7 @@ def _topology(client: str, graph: Topology) -> dict[str, Any]:
 
 
 def _sample(sample: Sample) -> dict[str, Any]:
-    """Frames as one list of whole numbers, x, y, z of each joint in turn; the page scales them to the picture."""
+    """Frames as one list of whole numbers, x, y, z of each joint in turn; the page scales them to fit."""
     flat = [
         finite(joint[axis]) if axis < len(joint) else 0.0
         for frame in sample.frames
@@ -290,7 +285,5 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, Mapping):
             rows += _flat(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
         else:
-            rows.append(
-                (f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, default=str))
-            )
+            rows.append((f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, default=str)))
     return rows

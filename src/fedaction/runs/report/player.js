@@ -4,10 +4,10 @@ const SPEEDS = [0.25, 0.5, 1, 2];
 const HANDS = ["left_hand", "right_hand", "left_wrist", "right_wrist"];
 
 function drawPlayer() {
-  if (!data.samples.length) return "Recordings: this run kept none.";
+  if (!data.samples.length) return "Actions to watch: this run kept no samples.";
   const node = section(
     "player",
-    "Recordings",
+    "Watch the actions",
     "Test samples and what the model called them. Drag the picture, or use the arrow keys, to turn it; space plays and pauses.",
   );
   const state = { client: 0, sample: 0, time: 0, speed: 1, playing: false, yaw: 0, pitch: 0.12, started: false };
@@ -24,18 +24,20 @@ function drawPlayer() {
     const item = sample();
     const frames = Array.from({ length: frameCount(item) }, (_, t) => frameOf(item, t));
     const seen = frames.flat().filter(Boolean);
-    const range = [0, 1, 2].map((axis) => {
-      const values = seen.map((joint) => joint[axis]);
-      return values.length ? [Math.min(...values), Math.max(...values)] : [0, 1];
-    });
-    const middle = range.map(([low, high]) => (low + high) / 2);
-    const reach = Math.max(range[1][1] - range[1][0], Math.hypot(range[0][1] - range[0][0], range[2][1] - range[2][0]), 1e-6);
+    let [low, high, sum] = [Infinity, -Infinity, [0, 0]];
+    for (const [x, y, z] of seen) {
+      [low, high] = [Math.min(low, y), Math.max(high, y)];
+      sum = [sum[0] + x / seen.length, sum[1] + z / seen.length];
+    }
+    // The whole performance fits the picture from every side; people stand on the middle of the floor.
+    const middle = [sum[0], (low + high) / 2, sum[1]];
+    const reach = seen.reduce((most, [x, , z]) => Math.max(most, 1.6 * Math.hypot(x - middle[0], z - middle[2])), Math.max(high - low, 1e-6));
     const shift = (joint) => joint && joint.map((value, axis) => (value - middle[axis]) / reach);
     const { joints } = item.layout;
     const hands = ["left", "right"].map((side) => HANDS.map((name) => joints.indexOf(name)).find((v) => v >= 0 && joints[v].startsWith(side)));
     scene = {
       frames: frames.map((frame) => frame.map(shift)),
-      floor: (range[1][0] - range[1][1]) / 2 / reach,
+      floor: (low - high) / 2 / reach,
       yaw: facing(meanPose(item), joints),
       side: joints.map((name) => (name.startsWith("left_") ? "--left" : name.startsWith("right_") ? "--right" : "--middle")),
       head: joints.indexOf("head"),

@@ -20,7 +20,7 @@ function drawAccuracy() {
     "The share of test samples that were named rightly, each client on its own test split." + seedsNote,
   );
   if (data.methods.length > 1) node.append(legend(methodEntries));
-  const card = node.appendChild(el("figure", {}, el("figcaption", {}, "Mean over clients")));
+  const card = node.appendChild(el("figure", {}, el("figcaption", {}, data.clients.length === 1 ? data.clients[0] : "Mean over clients")));
   lineChart(card, { label: "Mean test accuracy by round", series, show: format.percent, height: 320, ends: true });
   if (data.clients.length < 2) return null;
 
@@ -80,8 +80,8 @@ function drawTable() {
   const node = section(
     "table",
     "Final accuracy",
-    `Per cent${several ? ", mean ± standard deviation over seeds" : ""}. The best of each column is bold.`,
-    base ? ` In parentheses: difference to ${base.name}, in points.` : "",
+    `Per cent${several ? ", mean ± standard deviation over seeds" : ""}.`,
+    base ? ` The best of each column is bold. In parentheses: difference to ${base.name}, in points.` : "",
   );
   const best = columns.map((pick) => Math.max(...data.methods.map((method) => pick(method)[0] ?? -1)).toFixed(3));
   const rows = data.methods.map((method) => {
@@ -139,7 +139,7 @@ function drawConfusion() {
   if (!data.confusions.length) return "Confusion: no evidence of predictions was kept.";
   const node = section(
     "confusion",
-    "What is taken for what",
+    "Confusion matrix",
     "Each row is a true action, each column what was predicted. Cells hold counts; the shade is the share of the row.",
   );
   let [method, client] = [0, 0];

@@ -4,8 +4,9 @@ const MATRICES = [
   ["A", "A", "the skeleton's bones, fixed"],
   ["I", "I", "learned and shared by all clients"],
   ["U", "U", "learned, private to this client"],
-  ["sum", "αA + βI + γU", "what the model uses"],
+  ["sum", "", "what the model uses"],
 ];
+const TERMS = { A: "αA", I: "βI", U: "γU" };
 
 // Off the diagonal, the stronger direction of each pair of joints, strongest first.
 function strongestLinks(matrix, count) {
@@ -37,11 +38,12 @@ function drawBody(host, graph, key, count, pose) {
     picture.append(svg("line", { class: "bone", ...ends }));
   }
   const most = Math.abs(links[0][0]);
+  const spine = places[joints.indexOf(graph.layout.centre)][0];
   for (const [value, i, j] of [...links].reverse()) {
     const [[ax, ay], [bx, by]] = [places[i], places[j]];
     // Bent away from the middle of the body, so that links do not lie on bones or on one another.
     const middle = [(ax + bx) / 2, (ay + by) / 2];
-    const away = middle[0] >= width / 2 ? 1 : -1;
+    const away = middle[0] >= spine ? 1 : -1;
     const bend = 0.22 * Math.hypot(ax - bx, ay - by) + 6;
     const upright = Math.abs(by - ay) >= Math.abs(bx - ax);
     const knee = upright ? [middle[0] + away * bend, middle[1]] : [middle[0], middle[1] - bend];
@@ -74,7 +76,7 @@ function drawTopology() {
   const node = section(
     "topology",
     "Learned topology",
-    "How strongly each joint listens to each other: row the listener, column the one listened to. Blue adds, orange takes away. ",
+    "How strongly each joint listens to each other: row the listener, column the one listened to. Blue (solid) adds, orange (dashed) takes away. ",
     "Hover over a cell, a link or a joint for its name.",
   );
   let client = 0;
@@ -102,7 +104,8 @@ function drawTopology() {
     const parts = ["A", "I", "U"].map((key, k) => [graph[key], graph.weights[k]]).filter(([matrix]) => matrix);
     const sum = names.map((_, r) => names.map((_, c) => parts.reduce((total, [matrix, weight]) => total + weight * matrix[r][c], 0)));
     maps.replaceChildren();
-    for (const [key, title, meaning] of MATRICES) {
+    for (const [key, name, meaning] of MATRICES) {
+      const title = name || Object.keys(TERMS).filter((part) => graph[part]).map((part) => TERMS[part]).join(" + ");
       const matrix = key === "sum" ? sum : graph[key];
       if (!matrix) continue;
       const most = Math.max(...matrix.flat().map(Math.abs)) || 1;

@@ -20,7 +20,7 @@ from fedaction.data.stage.score import SCORE
 from fedaction.federation.seeds import derive, numpy_generator
 
 _FIDGETS = 3  # slow idle movements in every performance
-_BATCH = 64  # performances computed at once: large enough for NumPy, small enough for the cache
+_BATCH = 128  # performances computed at once: large enough for NumPy, small enough for the cache
 
 # The unit of each channel as an index into MEASURES, for offsets that are given in the channels' own units.
 _UNIT = np.array(
@@ -57,25 +57,25 @@ class Script:
         facing: (N,) angle of the body to the left of forward.
         spot: (N, 2) standpoint.
         pose: (N, C) first key pose.
-        moves: (N, M, C) differences of following poses, then swings, then idle movements.
+        moves: (N, M, C) differences of following poses, then swings, then detours between poses, then idle movements.
         idle: (N, F, 2) rate in hertz and phase in turns of the idle movements.
     """
 
     action: NDArray[np.int64]
-    bones: NDArray[np.float64]
-    start: NDArray[np.float64]
-    span: NDArray[np.float64]
-    warp: NDArray[np.float64]
-    pause: NDArray[np.float64]
-    repeats: NDArray[np.float64]
-    cycles: NDArray[np.float64]
-    snap: NDArray[np.float64]
+    bones: NDArray[np.floating]
+    start: NDArray[np.floating]
+    span: NDArray[np.floating]
+    warp: NDArray[np.floating]
+    pause: NDArray[np.floating]
+    repeats: NDArray[np.floating]
+    cycles: NDArray[np.floating]
+    snap: NDArray[np.floating]
     mirrored: NDArray[np.bool_]
-    facing: NDArray[np.float64]
-    spot: NDArray[np.float64]
-    pose: NDArray[np.float32]
-    moves: NDArray[np.float32]
-    idle: NDArray[np.float64]
+    facing: NDArray[np.floating]
+    spot: NDArray[np.floating]
+    pose: NDArray[np.floating]
+    moves: NDArray[np.floating]
+    idle: NDArray[np.floating]
 
     def __getitem__(self, which: slice | NDArray[np.integer]) -> Script:
         return Script(**{f.name: getattr(self, f.name)[which] for f in fields(self)})
@@ -149,7 +149,9 @@ def perform(
     number = np.asarray(actions, np.int64)
     take = np.arange(len(number)) if takes is None else np.asarray(takes, np.int64)
     if number.ndim != 1 or len(number) != len(actors) or take.shape != number.shape:
-        raise ValueError(f"perform needs as many actions, actors and takes; got {number.shape}, {len(actors)}, {take.shape}")
+        raise ValueError(
+            f"perform needs as many actions, actors and takes; got {number.shape}, {len(actors)}, {take.shape}"
+        )
     if len(number) and not 0 <= number.min() <= number.max() < len(ACTIONS):
         raise ValueError(f"action numbers run from 0 to {len(ACTIONS) - 1}; got {number.min()} to {number.max()}")
     if frames < 2 or seconds <= 0.0:
@@ -162,10 +164,12 @@ def perform(
     return Performance(positions.astype(np.float32, copy=False), seconds, tuple(actors), keys, script)
 
 
-def _write_script(number: NDArray[np.int64], actors: Sequence[Actor], keys: tuple[int, ...], seconds: float) -> Script:
+def _write_script(
+    number: NDArray[np.int64], actors: Sequence[Actor], keys: tuple[int, ...], seconds: float
+) -> Script:
     count, key_count = len(number), SCORE.moments.shape[1]
     normal = np.empty((count, key_count + _FIDGETS, len(CHANNELS)), np.float32)
-    uniform = np.empty((count, 12 + 2 * _FIDGETS))
+    uniform = np.empty((count, 14 + 2 * _FIDGETS))
     own = np.empty((count, len(CHANNELS)), np.float32)
     pace, taste = np.empty(count), np.empty(count)
     for i, (key, who) in enumerate(zip(keys, actors, strict=True)):
@@ -174,7 +178,7 @@ def _write_script(number: NDArray[np.int64], actors: Sequence[Actor], keys: tupl
         rng.random(out=uniform[i])
         own[i], pace[i], taste[i] = style(who.seed, ACTIONS[number[i]].name)
 
-    def habit(name: str) -> NDArray[np.float64]:
+    def habit(name: str) -> NDArray[np.floating]:
         return np.array([getattr(who, name) for who in actors], np.float64)
 
     bones = np.array([who.bones for who in actors], np.float64).reshape(count, -1)
@@ -187,20 +191,24 @@ def _write_script(number: NDArray[np.int64], actors: Sequence[Actor], keys: tupl
     least, most = SCORE.repeats[number].T
     repeats = np.minimum(least + np.floor((0.5 * taste + 0.5 * u[1]) * (most - least + 1)), most).astype(np.float64)
     span = np.minimum(span * (1.0 + 0.35 * (repeats - least)), 1.1 * seconds)
-    start = u[2] * np.maximum(0.22 * seconds, 0.8 * (seconds - span))
+    start = u[2] * np.maximum(0.25 * seconds, 0.9 * (seconds - span))
     start = np.where(u[3] < 0.12, 0.0, start)  # now and then the clip was cut tight
 
     pose, moves = _resolve(number, size, habit("amplitude") * np.exp(0.16 * (u[4] - 0.5)))
     unit = size[:, _UNIT].astype(np.float32) * CHANNEL_SPREAD * spread.astype(np.float32)[:, None]
-    pose += own * unit
     pose[:, _LEAN] += habit("stoop")
     pose[:, _NOD] -= 0.5 * habit("stoop")
     pose[:, _HIPS] -= habit("knees") * size[:, MEASURES.index("leg")]
     pose[:, _STANCE] += (habit("stance") * size[:, MEASURES.index("leg")])[:, None]
     pose[:, _ELBOWS] += habit("carry")[:, None]
-    wobble = 0.4 * normal[:, :key_count] * unit[:, None, :]
+    # A hand that has a goal to touch strays less from the table than one that is free.
+    free = 0.3 + 0.7 * SCORE.loose[number]
+    # A loop must end in the very pose in which it began, or the body would jump.
+    stray = np.take_along_axis(normal[:, :key_count], SCORE.twin[number][..., None], axis=1)
+    wobble = (own[:, None, :] + 0.6 * stray) * free * unit[:, None, :]
     pose += wobble[:, 0]
     moves[:, : key_count - 1] += np.diff(wobble, axis=1)
+    arcs = _arcs(pose, moves[:, : key_count - 1], size[:, MEASURES.index("arm")])
     fidgets = 0.22 * normal[:, key_count:] * unit[:, None, :] * habit("sway").astype(np.float32)[:, None, None]
     fidgets[..., _STILL] = 0.0
     left_handed = habit("left_handed") > 0.5
@@ -209,23 +217,23 @@ def _write_script(number: NDArray[np.int64], actors: Sequence[Actor], keys: tupl
         bones=bones,
         start=start,
         span=span,
-        warp=0.7 * (u[5] - 0.5),
+        warp=1.0 * (u[5] - 0.5),
         pause=np.stack([start + u[6] * span, 2.0 * habit("hesitation") * u[7] ** 2], axis=1),
         repeats=repeats,
         cycles=SCORE.cycles[number] * habit("rhythm") * np.exp(0.2 * (u[8] - 0.5)),
         snap=habit("snap"),
         mirrored=left_handed ^ (u[9] < habit("off_hand")),
-        facing=0.5 * (u[10] - 0.5) + 0.25 * (u[11] - 0.5),
-        spot=0.5 * (uniform[:, 10:12] - 0.5),
+        facing=0.8 * (u[10] - 0.5) + 0.4 * (u[11] - 0.5),
+        spot=0.5 * (uniform[:, 12:14] - 0.5),
         pose=pose,
-        moves=np.concatenate([moves, fidgets], axis=1),
-        idle=np.stack([0.15 + 0.5 * uniform[:, 12 : 12 + _FIDGETS], uniform[:, 12 + _FIDGETS :]], axis=2),
+        moves=np.concatenate([moves, arcs, fidgets], axis=1),
+        idle=np.stack([0.15 + 0.5 * uniform[:, 14 : 14 + _FIDGETS], uniform[:, 14 + _FIDGETS :]], axis=2),
     )
 
 
 def _resolve(
-    number: NDArray[np.int64], size: NDArray[np.float64], amplitude: NDArray[np.float64]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    number: NDArray[np.int64], size: NDArray[np.floating], amplitude: NDArray[np.floating]
+) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Key poses and swings for given bodies: the first pose (N, C), then moves (N, K - 1 + S, C)."""
     own = size.astype(np.float32)[:, None, :, None]  # N, 1, measures, 1
     gain = amplitude.astype(np.float32)[:, None, None]
@@ -236,24 +244,45 @@ def _resolve(
     return poses[:, 0], np.concatenate([np.diff(poses, axis=1), swings], axis=1)
 
 
-def act(script: Script, times: NDArray[np.float64], dtype: DTypeLike) -> NDArray[np.floating]:
+def _arcs(
+    pose: NDArray[np.floating], moves: NDArray[np.floating], arm: NDArray[np.floating]
+) -> NDArray[np.floating]:
+    """Detours of the hands halfway between poses, (N, K - 1, C).
+
+    On the straight line from the hip to the head a hand would pass through its own shoulder, where the elbow has
+    nowhere to go. People take it around, to the front and side.
+    """
+    arcs = np.zeros_like(moves)
+    ends = np.concatenate([pose[:, None, :], pose[:, None, :] + np.cumsum(moves, axis=1)], axis=1)
+    for side in ("right", "left"):
+        hand = [CHANNELS.index(f"{side}.{part}") for part in ("out", "up", "forward")]
+        start, path = ends[:, :-1, hand], moves[..., hand]
+        nearest = np.clip(-(start * path).sum(-1) / ((path * path).sum(-1) + 1e-9), 0.0, 1.0)
+        close = np.linalg.norm(start + nearest[..., None] * path, axis=-1)
+        lack = np.maximum(0.5 * arm[:, None] - close, 0.0) * np.minimum(8.0 * nearest * (1.0 - nearest), 1.2)
+        arcs[..., hand[0]], arcs[..., hand[2]] = 0.5 * lack, 0.85 * lack
+    return arcs
+
+
+def act(script: Script, times: NDArray[np.floating], dtype: DTypeLike) -> NDArray[np.floating]:
     """Every joint at given times in seconds: (N, len(times), J, 3) metres."""
     count = len(script.action)
-    out = np.empty((count, len(times), len(BODY), 3), dtype)
+    # Coordinates first in memory, as they are computed; callers see the usual order of axes.
+    out = np.empty((len(BODY), 3, count, len(times)), dtype)
     for first in range(0, count, _BATCH):
         part = script[first : first + _BATCH]
-        channels = _channels(part, times).astype(dtype, copy=False)
+        channels = _channels(part, times, dtype)
         body = joint_positions(channels, part.bones)
-        out[first : first + _BATCH] = place(body, channels, part.mirrored, part.facing, part.spot)
-    return out
+        out[:, :, first : first + _BATCH] = place(body, channels, part.mirrored, part.facing, part.spot)
+    return np.moveaxis(out, (0, 1), (2, 3))
 
 
-def _ease(u: NDArray[np.float64]) -> NDArray[np.float64]:
+def _ease(u: NDArray[np.floating]) -> NDArray[np.floating]:
     """From 0 to 1 without a jump in speed or acceleration."""
     return u * u * u * (u * (6.0 * u - 15.0) + 10.0)
 
 
-def progress(script: Script, times: NDArray[np.float64]) -> NDArray[np.float64]:
+def progress(script: Script, times: NDArray[np.floating]) -> NDArray[np.floating]:
     """How much of the action is done at each time: (N, T) from 0 to 1."""
     when, length = script.pause[:, :1], np.maximum(script.pause[:, 1:], 1e-3)
     t = times[None, :] - length * _ease(np.clip((times[None, :] - when) / (2.5 * length), 0.0, 1.0))
@@ -261,7 +290,7 @@ def progress(script: Script, times: NDArray[np.float64]) -> NDArray[np.float64]:
     return s + script.warp[:, None] * np.sin(2.0 * np.pi * s) / (2.0 * np.pi)
 
 
-def moment(script: Script, s: NDArray[np.float64]) -> NDArray[np.float64]:
+def moment(script: Script, s: NDArray[np.floating]) -> NDArray[np.floating]:
     """Where progress `s` (N, T) is on the time axis of the key poses, loops included."""
     first, last = SCORE.loops[script.action].T[..., None]
     length = last - first
@@ -271,25 +300,29 @@ def moment(script: Script, s: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(run < first, run, np.where(run < last + extra, inside, run - extra))
 
 
-def _channels(script: Script, times: NDArray[np.float64]) -> NDArray[np.float64]:
+def _channels(script: Script, times: NDArray[np.floating], dtype: DTypeLike) -> NDArray[np.floating]:
     """Channel values (C, N, T)."""
+    # Where the action is at each time is found exactly; what follows is as exact as the caller asks.
     s = progress(script, times)
-    m = moment(script, s)[..., None]  # N, T, 1
-    moments = SCORE.moments[script.action][:, None, :]  # N, 1, K
-    u = (m - moments[..., :-1]) / (moments[..., 1:] - moments[..., :-1])
-    eased = _ease(np.clip(0.5 + (u - 0.5) * script.snap[:, None, None], 0.0, 1.0))
+    m = moment(script, s).astype(dtype)[..., None]  # N, T, 1
+    s = s.astype(dtype)
+    moments = SCORE.moments[script.action].astype(dtype)[:, None, :]  # N, 1, K
+    u = (m - moments[..., :-1]) / np.diff(moments, axis=2)
+    eased = _ease(np.clip(0.5 + (u - 0.5) * script.snap.astype(dtype)[:, None, None], 0.0, 1.0))
     poses = np.where(SCORE.steady[script.action][:, None, None], np.clip(u, 0.0, 1.0), eased)
 
-    first, last = SCORE.during[script.action].T[..., None]
-    inside = np.clip((s - first) / np.maximum(last - first, 1e-9), 0.0, 1.0)
+    first, last = SCORE.during[script.action].T.astype(dtype)[..., None]
+    inside = np.clip((s - first) / np.maximum(last - first, 1e-6), 0.0, 1.0)
     fade = np.clip(np.minimum(s - first, last - s) / 0.05 + 0.2, 0.0, 1.0)
-    turns = inside[..., None] * (script.cycles[:, None] * SCORE.times[script.action])[:, None, :]
-    wave = np.sin(2.0 * np.pi * (turns + SCORE.beats[script.action][:, None, :]))
+    rate = (2.0 * np.pi * script.cycles[:, None] * SCORE.times[script.action]).astype(dtype)[:, None, :]
+    begin = (2.0 * np.pi * SCORE.beats[script.action]).astype(dtype)[:, None, :]
+    wave = np.sin(inside[..., None] * rate + begin)
     shape = SCORE.shapes[script.action][:, None, :]
     wave = np.where(shape == 1, np.maximum(wave, 0.0), np.where(shape == 2, np.abs(wave), wave))
     wave *= _ease(fade)[..., None]
 
-    idle = np.sin(2.0 * np.pi * (times[None, :, None] * script.idle[:, None, :, 0] + script.idle[:, None, :, 1]))
-    weights = np.concatenate([poses, wave, idle], axis=2)  # N, T, M
-    values = weights @ script.moves.astype(np.float64) + script.pose[:, None, :]
+    turns = times[None, :, None] * script.idle[:, None, :, 0] + script.idle[:, None, :, 1]
+    idle = np.sin((2.0 * np.pi * turns).astype(dtype))
+    weights = np.concatenate([poses, wave, 4.0 * poses * (1.0 - poses), idle], axis=2)  # N, T, M
+    values = weights @ script.moves.astype(dtype) + script.pose[:, None, :].astype(dtype)
     return np.ascontiguousarray(np.moveaxis(values, 2, 0))

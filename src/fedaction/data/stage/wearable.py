@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaction.data.stage.body import BODY
-from fedaction.data.stage.perform import Performance
+from fedaction.data.stage.performance import Performance
 from fedaction.federation.seeds import numpy_generator
 
 GRAVITY = 9.81
+_RANGE = np.array([16.0 * GRAVITY] * 3 + [35.0] * 3)  # where such sensors saturate: 16 g and 2,000 degrees a second
 
 # Where a sensor can be worn: the joint it sits on, the bone along its x axis, and a joint aside that fixes its roll.
 MOUNTS: dict[str, tuple[str, tuple[str, str], str]] = {
@@ -79,14 +80,14 @@ def inertial(
         for i, key in enumerate(performance.keys):
             rng = numpy_generator(seed, "inertial", where, key)
             out[i] += noise * (bias * rng.standard_normal(6) + white * rng.standard_normal((samples, 6)))
-    return out.astype(np.float32)
+    return np.clip(out, -_RANGE, _RANGE).astype(np.float32)
 
 
-def _unit(a: NDArray[np.float64]) -> NDArray[np.float64]:
+def _unit(a: NDArray[np.floating]) -> NDArray[np.floating]:
     return a / np.sqrt((a * a).sum(-1, keepdims=True) + 1e-12)
 
 
-def _smooth(track: NDArray[np.float64]) -> NDArray[np.float64]:
+def _smooth(track: NDArray[np.floating]) -> NDArray[np.floating]:
     """A short binomial filter along time, (N, T, 3)."""
     padded = np.concatenate([track[:, :1], track[:, :1], track, track[:, -1:], track[:, -1:]], axis=1)
     size = track.shape[1]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedaction.data.stage.actions import ACTIONS
 from fedaction.data.stage.body import BODY
-from fedaction.data.stage.perform import Performance, moment, progress
+from fedaction.data.stage.performance import Performance, moment, progress
 from fedaction.federation.seeds import numpy_generator
 
 _RATE = 200  # hertz at which the motion is searched for contacts
@@ -32,7 +32,7 @@ def contacts(performance: Performance) -> list[list[tuple[float, str, float]]]:
     found: list[list[tuple[float, str, float]]] = [[] for _ in range(len(performance))]
 
     def add(distance: NDArray[np.floating], kind: str, touch: NDArray[np.floating], least: float) -> None:
-        """An impact: a distance (N, T') comes within `touch` at `least` m/s or more; it counts when that has ended."""
+        """An impact: a distance (N, T') comes within `touch` at `least` m/s or more, and then stops."""
         speed = -np.diff(distance, axis=1) * _RATE
         near = distance < touch[:, None]
         for i, j in zip(*np.nonzero(near[:, 1:] & ~near[:, :-1] & (speed > least)), strict=True):
@@ -46,7 +46,7 @@ def contacts(performance: Performance) -> list[list[tuple[float, str, float]]]:
         foot = heights[f"{side}_foot"]
         add(foot, "step", np.percentile(foot, 10, axis=1) + 0.025, 0.15)
     hands = track[:, :, BODY.index("left_hand")] - track[:, :, BODY.index("right_hand")]
-    add(np.sqrt((hands * hands).sum(-1)), "clap", np.full(len(track), 0.14), 0.5)
+    add(np.sqrt((hands * hands).sum(-1)), "clap", np.full(len(track), 0.16), 0.4)
     add(heights["spine_base"], "thud", np.full(len(track), 0.30), 0.3)
 
     times = np.arange(samples) / _RATE
@@ -55,7 +55,19 @@ def contacts(performance: Performance) -> list[list[tuple[float, str, float]]]:
         for mark in ACTIONS[number].contacts:
             crossed = np.nonzero((when[i, :-1] < mark) & (when[i, 1:] >= mark))[0]
             found[i] += [(float(times[j + 1]), "touch", 1.0) for j in crossed]
-    return [sorted(events) for events in found]
+    return [_merge(sorted(events)) for events in found]
+
+
+def _merge(events: list[tuple[float, str, float]]) -> list[tuple[float, str, float]]:
+    """Of impacts of one kind that follow each other too closely to tell apart, the strongest."""
+    kept: list[tuple[float, str, float]] = []
+    for event in events:
+        last = next((k for k in range(len(kept) - 1, -1, -1) if kept[k][1] == event[1]), None)
+        if last is None or event[0] - kept[last][0] > 0.12:
+            kept.append(event)
+        elif event[2] > kept[last][2]:
+            kept[last] = event
+    return sorted(kept)
 
 
 def sound(

@@ -1,0 +1,285 @@
+"""The `fedaction` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from fedaction import __version__
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Train and serve human action recognition across people, sites and devices that may not share their data.",
+    epilog="Start with `fedaction recipes`, then `fedaction run recipes/fsar/demo.toml`.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Look at and bring in data.")
+bench_app = typer.Typer(no_args_is_help=True, help="Measure speed: ratios within one run.")
+app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
+
+err = Console(stderr=True)
+out = Console()
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
+RunDir = Annotated[Path, typer.Argument(help="A run directory.", exists=True, file_okay=False)]
+
+
+class Bar:
+    """Progress on standard error: one bar per run."""
+
+    def __init__(self) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rounds"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[accuracy]}"),
+            console=err,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Bar:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def started(self, label: str, round: int, rounds: int) -> None:
+        """See `runs.single.Progress`."""
+        self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, accuracy="")
+
+    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+        """See `runs.single.Progress`."""
+        fields = {} if accuracy is None else {"accuracy": f"accuracy {accuracy:.1%}"}
+        self._bars.update(self._tasks[label], completed=round, **fields)
+
+    def warned(self, message: str) -> None:
+        """See `runs.single.Progress`."""
+        self._bars.console.print(f"[yellow]warning:[/yellow] {message}", highlight=False)
+
+
+def fail(message: str) -> typer.Exit:
+    """Prints an error and gives the exit to raise: status 2."""
+    err.print(f"[red]error:[/red] {message}", highlight=False, markup=True, soft_wrap=True)
+    return typer.Exit(2)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    recipe: Annotated[Path, typer.Argument(help="A recipe: one flat TOML file.")],
+    overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2: mean and standard deviation are over them.")] = "",
+    engine: Annotated[str, typer.Option(help="sequential or vectorised.")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
+    folder: Annotated[Path | None, typer.Option("--out", help="Run directory; default: runs/NAME-N.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a recipe: its method, beside its baselines, over its seeds.
+
+    Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, result.json and report.html;
+    a run that was interrupted goes on with `fedaction resume DIR`.
+    """
+    from fedaction.runs.recipe import RecipeError, load_recipe
+
+    if seeds:
+        overrides = [*overrides, f"seeds=[{seeds}]"]
+    overrides = [*overrides, *(f'{k}="{v}"' for k, v in {"engine": engine, "device": device}.items() if v)]
+    try:
+        parsed = load_recipe(recipe, overrides)
+    except RecipeError as error:
+        raise fail(str(error)) from None
+    home = folder or _free(Path("runs"), parsed.run.name)
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise fail(f"{home} exists and is not empty; choose another --out, or go on with `fedaction resume {home}`")
+    _carry_out(lambda bar: _study().run_study(parsed, home, bar), as_json)
+
+
+@app.command()
+def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
+    """Go on with a run where it stopped: the result is the same to the last bit."""
+    _carry_out(lambda bar: _study().resume_study(folder, bar), as_json)
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Run directories.", exists=True, file_okay=False)],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show several finished runs, and their baselines, side by side."""
+    from fedaction.runs.files import read_json
+
+    results: list[dict[str, Any]] = []
+    for folder in folders:
+        path = folder / "result.json"
+        if not path.exists():
+            raise fail(f"{folder} has no result.json; is it a finished run? `fedaction resume {folder}` finishes one")
+        found = read_json(path)
+        results += [found, *found.get("baselines", {}).values()]
+    if as_json:
+        print(json.dumps({"runs": results}))
+    else:
+        out.print(_table(results, "run"))
+
+
+@app.command()
+def report(
+    folder: RunDir,
+    to: Annotated[Path | None, typer.Option("--out", help="Where to write it; default: DIR/report.html.")] = None,
+) -> None:
+    """Write a run's report: one HTML file that opens offline."""
+    from fedaction.runs.report import write_report
+
+    try:
+        out.print(str(write_report(folder, to)), highlight=False, soft_wrap=True)
+    except (ValueError, OSError) as error:
+        raise fail(str(error)) from None
+
+
+@app.command()
+def recipes(as_json: JsonFlag = False) -> None:
+    """List the recipes in ./recipes, with what each one is."""
+    found: list[dict[str, str]] = []
+    for path in sorted(Path("recipes").rglob("*.toml")):
+        first = path.read_text(encoding="utf-8").splitlines()[:1]
+        found.append({"recipe": str(path), "about": first[0].lstrip("# ") if first else ""})
+    if not found:
+        raise fail("there is no folder `recipes` here; run this from a checkout of the project")
+    if as_json:
+        print(json.dumps({"recipes": found}))
+        return
+    table = Table("recipe", "what it is", box=None)
+    for item in found:
+        table.add_row(item["recipe"], item["about"])
+    out.print(table)
+
+
+@bench_app.command("loop")
+def bench_loop(
+    clients: Annotated[int, typer.Option(min=1, help="Clients per round.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each contender.")] = 3,
+    as_json: JsonFlag = False,
+) -> None:
+    """The sequential engine against a bare PyTorch loop over the same clients and batches (1.00 = as fast)."""
+    from fedaction.runs import bench
+
+    with err.status("measuring") as status:
+        result = bench.bench_loop(clients, rounds, lambda what: status.update(what))
+    if as_json:
+        print(json.dumps(result))
+        return
+    table = Table("clients", "parameters", "bare loop, s", "one worker", f"{result['workers']} workers", box=None)
+    for name, found in result["workloads"].items():
+        table.add_row(
+            f"{clients} x {name}",
+            f"{found['parameters']:,}",
+            f"{found['seconds_bare']:.2f}",
+            f"{found['ratio_one_worker']:.2f}",
+            f"{found['ratio_all_workers']:.2f}",
+        )
+    out.print(table)
+
+
+@bench_app.command("engines")
+def bench_engines(
+    clients: Annotated[int, typer.Option(min=1, help="Clients per round.")] = 100,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")] = 3,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """The vectorised engine against the sequential one, on many small ST-GCN clients."""
+    from fedaction.runs import bench
+    from fedaction.runs.single import choose_device
+
+    with err.status("measuring") as status:
+        result = bench.bench_engines(clients, rounds, choose_device(device), lambda what: status.update(what))
+    if as_json:
+        print(json.dumps(result))
+        return
+    for name, speed in result["samples_per_second"].items():
+        out.print(f"{name}: {speed:,.0f} samples/s on {result['device']}", highlight=False)
+    out.print(f"speed-up: {result['speed_up']:.1f}", highlight=False)
+
+
+def _study() -> Any:
+    # Imported late: torch takes seconds to load, and `--help` should not wait for it.
+    from fedaction.runs import study
+
+    return study
+
+
+def _carry_out(work: Any, as_json: bool) -> None:
+    with Bar() as bar, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
+        try:
+            result = work(bar)
+        except (ValueError, OSError, KeyError) as error:
+            message = error.args[0] if isinstance(error, KeyError) and error.args else error
+            raise fail(str(message)) from None
+    if as_json:
+        print(json.dumps(result))
+        return
+    out.print(_table([result, *result["baselines"].values()], "method"))
+    out.print(f"report: {Path(result['run']) / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _table(results: list[dict[str, Any]], key: str) -> Table:
+    table = Table(title=f"test {results[0]['metric']}, %")
+    clients = list(dict.fromkeys(client for result in results for client in result["clients"]))
+    for column in ("run" if key == "run" else "method", *clients, "mean", "MB up", "MB down", "s"):
+        table.add_column(column, justify="left" if column in ("run", "method") else "right", overflow="fold")
+    for result in results:
+        spread = "" if result["std"] is None else f" ± {100 * result['std']:.1f}"
+        label = f"{result['run']} ({result['method']})" if key == "run" else result["method"]
+        table.add_row(
+            label,
+            *(f"{100 * result['clients'][c]:.1f}" if c in result["clients"] else "" for c in clients),
+            f"{100 * result['mean']:.1f}{spread}",
+            f"{result['bytes_up'] / 1e6:.1f}",
+            f"{result['bytes_down'] / 1e6:.1f}",
+            f"{result['seconds']:.0f}",
+        )
+    return table
+
+
+def _free(parent: Path, name: str) -> Path:
+    number = 1
+    while (parent / f"{name}-{number}").exists():
+        number += 1
+    return parent / f"{name}-{number}"
+
+
+def main() -> None:
+    """Entry point."""
+    try:
+        app()
+    except BrokenPipeError:
+        sys.exit(1)

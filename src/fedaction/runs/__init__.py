@@ -1,0 +1,1 @@
+"""The assembly: recipes in, run directories out."""

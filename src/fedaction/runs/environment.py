@@ -1,0 +1,48 @@
+"""What a run ran on."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedaction import __version__
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions, machine, device and, where the code lies in a git checkout, its revision."""
+    packages: dict[str, str | None] = {}
+    for name in ("torch", "numpy", "pydantic", "safetensors"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            packages[name] = None
+    return {
+        "fedaction": __version__,
+        "python": platform.python_version(),
+        "packages": packages,
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "device": device.type,
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        "git_revision": _git_revision(),
+    }
+
+
+def _git_revision() -> str | None:
+    try:
+        found = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None

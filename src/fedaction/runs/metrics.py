@@ -1,0 +1,73 @@
+"""The metrics table: one JSON object per line, long format, no clock times in it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number.
+
+    Attributes:
+        round: rounds done when it was taken; 0 is before training.
+        client: whose; "" for the whole federation.
+        group: the client's group; "" for the whole federation.
+        split: "train", "test" or "server".
+        name: what it is.
+        value: the number; None where it was not finite.
+    """
+
+    round: int
+    client: str
+    group: str
+    split: Literal["train", "test", "server"]
+    name: str
+    value: float | int | None
+
+
+class MetricsFile:
+    """An append-only table that can be cut back to where a checkpoint was taken."""
+
+    def __init__(self, path: Path, length: int = 0) -> None:
+        """Opens the table and cuts it to `length` bytes; a shorter file is an error."""
+        self._file = path.open("ab")
+        if self._file.seek(0, os.SEEK_END) < length:
+            self._file.close()
+            raise ValueError(f"{path} is shorter than the checkpoint says ({length} bytes)")
+        self._file.truncate(length)
+        self._file.seek(length)
+
+    def append(self, rows: Iterable[Row]) -> int:
+        """Adds rows, flushes them to disk, and returns the table's length in bytes."""
+        for row in rows:
+            value = row.value if row.value is None or math.isfinite(row.value) else None
+            record = asdict(row) | {"value": value}
+            self._file.write((json.dumps(record, separators=(",", ":")) + "\n").encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All whole rows of a table; a torn last line (a run still being written) is left out."""
+    rows: list[Row] = []
+    text = path.read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        if not line.endswith("\n"):
+            break
+        try:
+            rows.append(Row(**json.loads(line)))
+        except (json.JSONDecodeError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
+    return rows

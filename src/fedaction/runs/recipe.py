@@ -1,0 +1,212 @@
+"""Recipes: one flat TOML per experiment, read into frozen, validated settings."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from fedaction.methods import METHODS
+from fedaction.methods.base import Settings
+from fedaction.runs.sources import SOURCES, Source
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be run. The message says what is wrong and what to do."""
+
+
+class RunSettings(Settings):
+    """Keys that every recipe has."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    method: str
+    baselines: tuple[str, ...] = ()
+    """Methods run beside it on the same clients and seeds, to compare with."""
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    data: str = "stage"
+    data_seed: int = 0
+    """What the data itself is drawn from (the stage, partitions); the same for every seed of a study."""
+
+    rounds: int = Field(20, ge=1)
+    clients_per_round: int = Field(0, ge=0)
+    """0: all."""
+    quorum: float = Field(0.5, ge=0, le=1)
+    """The least share of the asked clients whose updates make a round count."""
+    drop_out: float = Field(0.0, ge=0, lt=1)
+    """The chance that an asked client fails."""
+    deadline: float = Field(0.0, ge=0)
+    """Simulated seconds after which answers are ignored; 0: none."""
+    seconds_per_sample: float = Field(0.01, gt=0)
+    speed_spread: float = Field(0.5, ge=0)
+
+    batch_size: int = Field(32, ge=1)
+    local_epochs: int = Field(1, ge=1)
+    lr: float = Field(0.1, gt=0)
+    lr_decay: float = Field(1.0, gt=0, le=1)
+    """Factor on the learning rate each round."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    nesterov: bool = False
+    weight_decay: float = Field(1e-4, ge=0)
+    clip_norm: float = Field(0.0, ge=0)
+    """The largest gradient norm; 0: no limit."""
+    augment: bool = True
+    augment_shear: float = Field(0.5, ge=0)
+    augment_crop: int = Field(6, ge=0)
+
+    engine: Literal["sequential", "vectorised"] = "sequential"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    workers: int = Field(0, ge=0)
+    """Sequential engine: clients trained side by side; 0: one per core."""
+    clients_per_step: int = Field(0, ge=0)
+    """Vectorised engine: clients per stack; 0: as many as fit."""
+    evaluate_every: int = Field(1, ge=1)
+    checkpoint_every: int = Field(1, ge=1)
+    keep_checkpoints: int = Field(2, ge=1)
+    report_samples: int = Field(6, ge=0)
+    """Test sequences per client that the report can play; 0 keeps recordings out of it."""
+
+
+# Keys that change how a run is carried out or kept, not what it computes.
+_NOT_HASHED = {
+    "name",
+    "baselines",
+    "seeds",
+    "device",
+    "workers",
+    "clients_per_step",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "report_samples",
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A validated recipe.
+
+    Attributes:
+        run: keys every recipe has.
+        source: the data's keys.
+        methods: the keys of the method and of each baseline, by method name.
+    """
+
+    run: RunSettings
+    source: Source
+    methods: Mapping[str, Settings]
+
+    def flat(self) -> dict[str, Any]:
+        """Every key with its value, defaults filled in: the resolved recipe."""
+        values = self.run.model_dump() | self.source.model_dump()
+        for settings in self.methods.values():
+            values |= settings.model_dump()
+        return values
+
+    def only(self, method: str, seed: int) -> Recipe:
+        """The part of a study that is one run: one method, one seed."""
+        run = self.run.model_copy(update={"method": method, "baselines": (), "seeds": (seed,)})
+        return Recipe(run, self.source, {method: self.methods[method]})
+
+    def configuration(self) -> str:
+        """A hash of everything that decides the result of `method`, but for the seed."""
+        values = self.only(self.run.method, 0).flat()
+        text = json.dumps({k: v for k, v in values.items() if k not in _NOT_HASHED}, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Reads a recipe file, with `key=value` overrides. Raises RecipeError with a message for people."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"there is no recipe {path}; `fedaction recipes` lists those that come with it") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"the recipe {path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{path} is not valid TOML: {error}") from None
+    values.setdefault("name", path.stem if path.parent.name in ("", "recipes") else f"{path.parent.name}-{path.stem}")
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise RecipeError(f"--set takes key=value, got {override!r}")
+        values[key.strip()] = _value(text.strip())
+    return parse_recipe(values, str(path))
+
+
+def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recipe:
+    """Validates a recipe's values. Every key must belong to the run, its data or one of its methods."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
+    _known(values, "method", METHODS, origin)
+    _known({"data": "stage", **values}, "data", SOURCES, origin)
+    names: list[str] = [str(values["method"])]
+    for baseline in values.get("baselines", ()):
+        _known({"baselines": baseline}, "baselines", METHODS, origin)
+        names.append(baseline)
+    if len(set(names)) != len(names):
+        raise RecipeError(f"{origin}: a method is named twice among {', '.join(names)}")
+    kinds: dict[str, type[Settings]] = {"run": RunSettings, "data": SOURCES[values.get("data", "stage")]}
+    kinds |= {name: METHODS[name].settings_type for name in names}
+    known = {key for kind in kinds.values() for key in kind.model_fields}
+    for key in values:
+        if key not in known:
+            raise RecipeError(f"{origin}: there is no key {key!r}{_nearest(key, known)}")
+    parsed: dict[str, Settings] = {}
+    for name, kind in kinds.items():
+        try:
+            parsed[name] = kind.model_validate({k: v for k, v in values.items() if k in kind.model_fields})
+        except ValidationError as error:
+            raise RecipeError(f"{origin}: {_explained(error)}") from None
+    run, source = parsed.pop("run"), parsed.pop("data")
+    assert isinstance(run, RunSettings) and isinstance(source, Source)
+    if len(set(run.seeds)) != len(run.seeds):
+        raise RecipeError(f"{origin}: a seed is named twice in {list(run.seeds)}")
+    return Recipe(run, source, parsed)
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The resolved recipe as TOML; reading it back gives the same recipe."""
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in recipe.flat().items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml(item) for item in value)}]"  # pyright: ignore[reportUnknownVariableType]
+    return json.dumps(value)  # for strings, numbers and booleans TOML and JSON agree
+
+
+def _value(text: str) -> Any:
+    """An override's value: TOML where it is TOML, else the text itself (so that strings need no quotes)."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _known(values: Mapping[str, Any], key: str, choices: Mapping[str, object], origin: str) -> None:
+    if key not in values:
+        raise RecipeError(f"{origin}: the key {key!r} is missing; it may be one of {', '.join(choices)}")
+    if values[key] not in choices:
+        near = _nearest(str(values[key]), choices)
+        raise RecipeError(f"{origin}: {key} = {values[key]!r} is unknown{near}; there are {', '.join(choices)}")
+
+
+def _nearest(word: str, known: Any) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _explained(error: ValidationError) -> str:
+    lines: list[str] = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("literal", "tuple", "float")))
+        given = "" if item["type"] == "missing" else f" (got {item['input']!r})"
+        lines.append(f"{where}: {item['msg']}{given}")
+    return "; ".join(lines)

@@ -1,0 +1,261 @@
+"""One run: one method, one seed, one directory. The loop over rounds is here."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fedaction.data.augment import Augment
+from fedaction.data.client import ClientData
+from fedaction.engines.base import Engine, Evaluation, Training
+from fedaction.engines.sequential import SequentialEngine
+from fedaction.engines.vectorised import VectorisedEngine
+from fedaction.federation.schedule import RoundPlan, Rounds
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import Job, Update
+from fedaction.federation.tree import Tree, tensors_of, tree_bytes
+from fedaction.guard.validate import Refusal, validated
+from fedaction.methods import METHODS
+from fedaction.methods.base import fresh, initial_state
+from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved, save_checkpoint
+from fedaction.runs.environment import environment
+from fedaction.runs.evidence import confusion_of, samples_of, topology_of
+from fedaction.runs.files import write_json
+from fedaction.runs.metrics import MetricsFile, Row
+from fedaction.runs.recipe import Recipe
+
+
+class Progress(Protocol):
+    """Hears of a run as it goes."""
+
+    def started(self, label: str, round: int, rounds: int) -> None:
+        """A run begins, or goes on after `round` rounds."""
+        ...
+
+    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+        """A round is done; the mean test accuracy if it was taken."""
+        ...
+
+    def warned(self, message: str) -> None:
+        """Something the user should know."""
+        ...
+
+
+def choose_device(name: str) -> torch.device:
+    """The device a recipe's `device` key means here."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device = 'cuda', but torch sees no CUDA device here; use --device cpu or auto")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class SingleRun:
+    """A run being carried out. `execute` starts it, or goes on where its last checkpoint left it."""
+
+    def __init__(self, recipe: Recipe, clients: Mapping[str, ClientData], folder: Path, progress: Progress) -> None:
+        """`recipe` names one method and one seed; `clients` are already prepared."""
+        run = recipe.run
+        self.recipe, self.clients, self.folder, self.progress = recipe, clients, folder, progress
+        self.seed = run.seeds[0]
+        self.label = run.method if self.seed == 0 else f"{run.method}, seed {self.seed}"
+        self.device = choose_device(run.device)
+        self.members = [clients[name].info for name in sorted(clients)]
+        self.method = METHODS[run.method](self.members, recipe.methods[run.method])
+        augment = Augment(run.augment_shear, run.augment_crop) if run.augment else None
+        self.training = Training(
+            seed=self.seed,
+            batch_size=run.batch_size,
+            local_epochs=run.local_epochs,
+            lr=run.lr,
+            lr_decay=run.lr_decay,
+            momentum=run.momentum,
+            nesterov=run.nesterov,
+            weight_decay=run.weight_decay,
+            clip_norm=run.clip_norm,
+            augment=augment,
+        )
+        self.schedule = Rounds(
+            seed=self.seed,
+            per_round=run.clients_per_round or None,
+            quorum=run.quorum,
+            drop_out=run.drop_out,
+            deadline=run.deadline or None,
+            seconds_per_sample=run.seconds_per_sample,
+            spread=run.speed_spread,
+        )
+        self._initial: dict[tuple[object, ...], dict[str, Tensor]] = {}
+
+    def execute(self) -> None:
+        """Trains to the last round; metrics, checkpoints and, last of all, evidence are in the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / "environment.json", environment(self.device))
+        state, metrics = self._open()
+        self.progress.started(self.label, state.round, self.recipe.run.rounds)
+        engine = self._engine()
+        try:
+            while state.round < self.recipe.run.rounds:
+                state = self._advance(state, engine, metrics)
+            self._finish(state, engine)
+        finally:
+            metrics.close()
+            engine.close()
+
+    def _open(self) -> tuple[RunState, MetricsFile]:
+        """The newest whole checkpoint whose metrics are there, or a fresh start."""
+        folder, table = self.folder / "checkpoints", self.folder / "metrics.jsonl"
+        state = latest_checkpoint(folder)
+        if state is not None:
+            try:
+                return moved(state, self.device), MetricsFile(table, state.metrics_length)
+            except (ValueError, OSError) as error:
+                self.progress.warned(f"{error}; starting this run again from the beginning")
+        (self.folder / "clock.jsonl").unlink(missing_ok=True)
+        return moved(RunState(0, initial_state(self.method, self.seed)), self.device), MetricsFile(table)
+
+    def _engine(self) -> Engine:
+        run = self.recipe.run
+        if run.engine == "vectorised":
+            return VectorisedEngine(self.method, self.clients, self.training, self.device, run.clients_per_step)
+        return SequentialEngine(self.method, self.clients, self.training, self.device, run.workers or cores())
+
+    # One round
+
+    def _advance(self, state: RunState, engine: Engine, metrics: MetricsFile) -> RunState:
+        run, round = self.recipe.run, state.round + 1
+        clock = time.perf_counter()
+        plan = self.schedule.plan(round, self.members)
+        state, rows = self._train(state, engine, plan, round)
+        trained = time.perf_counter()
+        accuracy = None
+        if round % run.evaluate_every == 0 or round == run.rounds:
+            found = self._evaluate(state, engine)
+            rows += [Row(round, e.client, self._group(e.client), "test", "accuracy", e.accuracy) for e in found]
+            rows += [Row(round, e.client, self._group(e.client), "test", "loss", e.loss) for e in found]
+            accuracy = sum(e.accuracy for e in found) / len(found)
+        best = accuracy is not None and accuracy > state.best[0]
+        if best and accuracy is not None:
+            state = replace(state, best=(accuracy, round))
+        state = replace(state, metrics_length=metrics.append(rows))
+        seconds = {"round": round, "train": trained - clock, "total": time.perf_counter() - clock}
+        with (self.folder / "clock.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(seconds) + "\n")
+        if best:
+            save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints, "best")
+        if round % run.checkpoint_every == 0 or round == run.rounds:
+            save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints)
+        self.progress.advanced(self.label, round, accuracy)
+        return state
+
+    def _train(self, state: RunState, engine: Engine, plan: RoundPlan, round: int) -> tuple[RunState, list[Row]]:
+        """Trains and combines; if too few sound updates came, the round leaves everything as it was."""
+        jobs = {name: self._job(state, name, round, self.method.payload) for name in plan.working}
+        refusals: list[Refusal] = []
+        accepted: dict[str, Update] = {}
+
+        def kept(updates: Any) -> Any:
+            for update in updates:
+                # Only what stays with the client is held on to; the shared tensors are folded in and let go.
+                accepted[update.client] = replace(update, tree={})
+                yield update
+
+        sound = validated(engine.train(jobs.values()), jobs.__getitem__, refusals.append)
+        server = self.method.combine(state.server, kept(sound)) if jobs else state.server
+        enough = self.schedule.enough(plan, len(accepted))
+        visits = dict(state.visits)
+        down = 0
+        for name in plan.chosen:
+            down += self._download(state, name, jobs.get(name), round)
+            visits[name] = visits.get(name, 0) + 1
+        up = sum(tree_bytes(jobs[name].payload) for name in accepted)  # an update mirrors its payload
+        if enough:
+            locals_ = dict(state.locals) | {name: update.local for name, update in accepted.items() if update.local}
+            state = replace(state, server=server, locals=locals_)
+        else:
+            self.progress.warned(
+                f"round {round}: {len(accepted)} sound updates from {len(plan.chosen)} clients asked are fewer than "
+                f"the quorum ({self.schedule.quorum:.0%}); the model stays as it was"
+            )
+        rows = [
+            Row(round, name, self._group(name), "train", metric, value)
+            for name, update in accepted.items()
+            for metric, value in update.metrics.items()
+        ]
+        rows += [
+            Row(round, refusal.client, self._group(refusal.client), "server", "refused", 1) for refusal in refusals
+        ]
+        for refusal in refusals:
+            self.progress.warned(f"round {round}: {refusal.reason}; the update is not used")
+        counts = {
+            "participants": len(accepted),
+            "refused": len(refusals),
+            "dropped": len(plan.dropped),
+            "late": len(plan.late),
+            "combined": int(enough),
+            "bytes_down": down,
+            "bytes_up": up,
+        }
+        rows += [Row(round, "", "", "server", name, value) for name, value in counts.items()]
+        return replace(state, round=round, visits=visits), rows
+
+    def _evaluate(self, state: RunState, engine: Engine) -> list[Evaluation]:
+        """Every client's test set under the server's model and the client's own tensors."""
+        jobs = [self._job(state, member.id, state.round, self.method.served) for member in self.members]
+        return list(engine.evaluate(jobs))
+
+    def _job(self, state: RunState, client: str, round: int, payload: Callable[..., Tree]) -> Job:
+        info = self.clients[client].info
+        local = state.locals.get(client)
+        if local is None:
+            local = self._first(client, Scope.LOCAL)
+        return Job(client, info.group, state.server.version, round, payload(state.server, info), local)
+
+    def _first(self, client: str, scope: Scope) -> dict[str, Tensor]:
+        """A client's tensors of a scope before it has ever trained; one copy per architecture."""
+        info = self.clients[client].info
+        if info.architecture not in self._initial:
+            tensors = tensors_of(fresh(self.method, info, self.seed).to(self.device))
+            self._initial[info.architecture] = {name: tensor.detach() for name, tensor in tensors.items()}
+        scopes = self.method.scopes_of(client)
+        return {n: t for n, t in self._initial[info.architecture].items() if scopes[n] is scope}
+
+    def _download(self, state: RunState, client: str, job: Job | None, round: int) -> int:
+        """Bytes sent to a client: the payload, and FROZEN tensors the first time."""
+        payload = job.payload if job else self.method.payload(state.server, self.clients[client].info)
+        first = 0 if state.visits.get(client) else tree_bytes(self._first(client, Scope.FROZEN))
+        return tree_bytes(payload) + first
+
+    def _group(self, client: str) -> str:
+        return self.clients[client].info.group
+
+    # The end
+
+    def _finish(self, state: RunState, engine: Engine) -> None:
+        found = self._evaluate(state, engine)
+        evidence: dict[str, dict[str, Any]] = {"confusion": {}, "topology": {}, "samples": {}}
+        for item in found:
+            client = self.clients[item.client]
+            evidence["confusion"][item.client] = confusion_of(client, item)
+            topology = topology_of(client, self.tensors(state, item.client))
+            if topology is not None:
+                evidence["topology"][item.client] = topology
+            samples = samples_of(client, item, self.recipe.run.report_samples)
+            if samples:
+                evidence["samples"][item.client] = samples
+        write_json(self.folder / "evidence.json", evidence)
+
+    def tensors(self, state: RunState, client: str) -> Tree:
+        """All of a client's tensors: the server's, its own and the frozen ones."""
+        job = self._job(state, client, state.round, self.method.served)
+        return {**job.payload, **job.local, **self._first(client, Scope.FROZEN)}

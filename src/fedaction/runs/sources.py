@@ -1,0 +1,95 @@
+"""Where a run's clients come from, by the recipe's `data` key."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from fedaction.data.client import ClientData
+from fedaction.data.preprocess import normalise
+from fedaction.data.stage import stage_federation
+from fedaction.data.store import clients_from_store
+from fedaction.methods.base import Settings
+
+
+class Source(Settings):
+    """A kind of data. Its fields are keys of a recipe."""
+
+    frames: int = Field(50, ge=8, le=1000)
+    """Every sequence is resized to so many frames."""
+
+    @abstractmethod
+    def load(self, seed: int) -> list[ClientData]:
+        """The clients, prepared for training; `seed` is the recipe's `data_seed`."""
+
+
+class StageSource(Source):
+    """The embedded world: synthetic actors, any number of clients, nothing to download."""
+
+    stage_clients: int = Field(5, ge=1, le=100_000)
+    stage_layouts: tuple[str, ...] = ("kinect_v2",)
+    """Skeleton layouts, dealt to the clients in turn."""
+    stage_train: tuple[int, ...] = (120,)
+    """Training samples per client, dealt in turn."""
+    stage_test: int = Field(80, ge=1)
+    stage_actions: tuple[int, ...] = (12,)
+    """How many actions a client labels, dealt in turn."""
+    stage_heterogeneity: float = Field(1.0, ge=0)
+    stage_noise: float = Field(1.0, ge=0)
+
+    def load(self, seed: int) -> list[ClientData]:
+        """See `Source.load`."""
+        raw = stage_federation(
+            clients=self.stage_clients,
+            layouts=self.stage_layouts,
+            train=self.stage_train,
+            test=self.stage_test,
+            actions=self.stage_actions,
+            seed=seed,
+            frames=self.frames,
+            heterogeneity=self.stage_heterogeneity,
+            noise=self.stage_noise,
+        )
+        return [_normalised(client) for client in raw]
+
+
+class StoreSource(Source):
+    """Your own data, imported with `fedaction data import`."""
+
+    store_paths: tuple[str, ...]
+    """Imported datasets; relative paths are looked up from where the command runs."""
+    store_by: Literal["dataset", "subject", "dirichlet", "shards", "iid"] = "dataset"
+    store_clients: int = Field(0, ge=0)
+    """How many clients to deal the data to; 0: as many as there are datasets or subjects."""
+    store_alpha: float = Field(0.5, gt=0)
+    """Concentration of the Dirichlet partition: the smaller, the less alike clients are."""
+    store_test: float | tuple[str, ...] = 0.3
+    """The share of samples (whole subjects where they are known) kept for testing, or the names of test subjects."""
+
+    def load(self, seed: int) -> list[ClientData]:
+        """See `Source.load`."""
+        split = self.store_test if isinstance(self.store_test, float) else list(self.store_test)
+        return clients_from_store(
+            [Path(path) for path in self.store_paths],
+            split=split,
+            by=self.store_by,
+            clients=self.store_clients or None,
+            alpha=self.store_alpha,
+            frames=self.frames,
+            seed=seed,
+        )
+
+
+SOURCES: dict[str, type[Source]] = {"stage": StageSource, "store": StoreSource}
+"""Sources by the name that recipes use."""
+
+
+def _normalised(client: ClientData) -> ClientData:
+    layout = client.info.layout
+    assert layout is not None
+    train, test = (replace(s, x=normalise(s.x, layout)) for s in (client.train, client.test))
+    return replace(client, train=train, test=test)

@@ -1,0 +1,154 @@
+"""A study: a recipe's method and baselines over its seeds, in one directory.
+
+The directory itself is the run of the method with the first seed. Below it, in the same form, lie the baselines
+(`baselines/<method>/`) and the other seeds (`seeds/<seed>/`, each with its own `baselines/`).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedaction.data.client import ClientData
+from fedaction.runs.files import write_atomically, write_json
+from fedaction.runs.metrics import read_rows
+from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
+from fedaction.runs.report import write_report
+from fedaction.runs.single import Progress, SingleRun
+
+METRIC = "accuracy"
+
+
+class Quiet:
+    """A `Progress` that says nothing."""
+
+    def started(self, label: str, round: int, rounds: int) -> None:
+        """See `Progress`."""
+
+    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+        """See `Progress`."""
+
+    def warned(self, message: str) -> None:
+        """See `Progress`."""
+
+
+def parts_of(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
+    """Every run of a study: method, seed, directory."""
+    for position, seed in enumerate(recipe.run.seeds):
+        home = folder if position == 0 else folder / "seeds" / str(seed)
+        yield recipe.run.method, seed, home
+        for baseline in recipe.run.baselines:
+            yield baseline, seed, home / "baselines" / baseline
+
+
+def load_clients(recipe: Recipe) -> dict[str, ClientData]:
+    """The recipe's clients by id; of all randomness only `data_seed` decides them."""
+    clients = {client.info.id: client for client in recipe.source.load(recipe.run.data_seed)}
+    if not clients:
+        raise ValueError("the recipe's data has no clients")
+    return clients
+
+
+def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Runs everything a recipe names, or what is left of it, and writes results and the report.
+
+    Args:
+        recipe: what to run.
+        folder: a new or empty directory, or that of the same study when it goes on.
+        progress: hears how it goes.
+
+    Returns:
+        The study's result, which is also `result.json` in the directory.
+    """
+    clients = load_clients(recipe)
+    folder.mkdir(parents=True, exist_ok=True)
+    # First of all, so that a run killed from here on can be resumed.
+    write_atomically(folder / "recipe.toml", dump_recipe(recipe).encode())
+    for method, seed, home in parts_of(recipe, folder):
+        part = recipe.only(method, seed)
+        if home != folder:
+            write_atomically(home / "recipe.toml", dump_recipe(part).encode())
+        if not (home / "evidence.json").exists():  # a run's last file
+            SingleRun(part, clients, home, progress or Quiet()).execute()
+        write_json(home / "result.json", summary(part, home))
+    result = study_result(recipe, folder)
+    write_json(folder / "result.json", result)
+    write_report(folder)
+    return result
+
+
+def resume_study(folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+    """Goes on with a study where it stopped; one that is done is only summed up again."""
+    recipe = folder / "recipe.toml"
+    if not recipe.exists():
+        raise RecipeError(f"{folder} is not a run directory: it has no recipe.toml")
+    return run_study(load_recipe(recipe), folder, progress)
+
+
+def summary(recipe: Recipe, home: Path) -> dict[str, Any]:
+    """The result of one run, from its files."""
+    rows = read_rows(home / "metrics.jsonl")
+    tests = [row for row in rows if row.split == "test" and row.name == METRIC]
+    last = max(row.round for row in tests)
+    clients = {row.client: row.value for row in tests if row.round == last}
+    machine = json.loads((home / "environment.json").read_text(encoding="utf-8"))
+    return {
+        "run": str(home),
+        "name": recipe.run.name,
+        "method": recipe.run.method,
+        "seed": recipe.run.seeds[0],
+        "metric": METRIC,
+        "mean": statistics.fmean(v for v in clients.values() if v is not None),
+        "std": None,
+        "clients": clients,
+        "rounds": last,
+        "seconds": _seconds(home / "clock.jsonl"),
+        "bytes_up": sum(int(row.value or 0) for row in rows if row.name == "bytes_up"),
+        "bytes_down": sum(int(row.value or 0) for row in rows if row.name == "bytes_down"),
+        "configuration": recipe.configuration(),
+        "engine": recipe.run.engine,
+        "device": machine["device"],
+        "complete": last == recipe.run.rounds,
+    }
+
+
+def study_result(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """The method's result over all seeds, and each baseline's."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for method, seed, home in parts_of(recipe, folder):
+        found.setdefault(method, []).append(summary(recipe.only(method, seed), home))
+    result = _over_seeds(found.pop(recipe.run.method))
+    result["run"] = str(folder)
+    result["baselines"] = {name: _over_seeds(runs) for name, runs in found.items()}
+    return result
+
+
+def _over_seeds(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One run's result, or several seeds': means of accuracies, sums of times and bytes."""
+    result = dict(runs[0])
+    means = [float(run["mean"]) for run in runs]
+    result["mean"] = statistics.fmean(means)
+    result["std"] = statistics.stdev(means) if len(means) > 1 else None
+    result["clients"] = {
+        client: statistics.fmean(float(run["clients"][client]) for run in runs) for client in runs[0]["clients"]
+    }
+    for key in ("seconds", "bytes_up", "bytes_down"):
+        result[key] = sum(run[key] for run in runs)
+    result["complete"] = all(run["complete"] for run in runs)
+    result["seeds"] = {str(run["seed"]): run["mean"] for run in runs}
+    return result
+
+
+def _seconds(path: Path) -> float:
+    """Wall seconds of a run's rounds. Rounds done again after a crash count once."""
+    rounds: dict[int, float] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entry = json.loads(line)
+            rounds[entry["round"]] = entry["total"]
+        except (json.JSONDecodeError, KeyError):
+            continue  # torn by a kill
+    return round(sum(rounds.values()), 3)
