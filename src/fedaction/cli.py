@@ -72,8 +72,10 @@ class Bar:
 
     def advanced(self, label: str, round: int, accuracy: float | None) -> None:
         """See `runs.single.Progress`."""
-        fields = {} if accuracy is None else {"accuracy": f"accuracy {accuracy:.1%}"}
-        self._bars.update(self._tasks[label], completed=round, **fields)
+        task = self._tasks[label]
+        self._bars.update(task, completed=round)
+        if accuracy is not None:
+            self._bars.update(task, accuracy=f"accuracy {accuracy:.1%}")
 
     def warned(self, message: str) -> None:
         """See `runs.single.Progress`."""

@@ -1,5 +1,8 @@
 """What every engine does, and the parts of a local loop that do not depend on how it is run."""
 
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

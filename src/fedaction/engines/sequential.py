@@ -4,6 +4,9 @@ With several workers, each is a thread with its own resident networks and one to
 the same whoever runs it, so the results do not depend on the number of workers to the last bit.
 """
 
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import threading

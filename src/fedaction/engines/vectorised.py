@@ -7,6 +7,9 @@ stack when their networks are equal but for the number of classes (classifier ro
 one size.
 """
 
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportPrivateUsage=false, reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -231,7 +234,7 @@ class VectorisedEngine:
             live = {n: t[:active] for n, t in state.items()}
             parameters = {n: live.pop(n).detach().requires_grad_() for n in skeleton.parameters}
             x, y = feed.batch(step, active)
-            values = vmap(loss_of, randomness="error")(
+            values: dict[str, Tensor] = vmap(loss_of, randomness="error")(
                 parameters, live, {n: t[:active] for n, t in anchor.items()}, x, y
             )
             gradients = dict(
@@ -243,11 +246,12 @@ class VectorisedEngine:
                     total = sums.setdefault(name, torch.zeros(len(jobs), device=self._device))
                     total[:active] += value.detach()
         means = {name: (total.cpu() / torch.tensor(steps)).tolist() for name, total in sums.items()}
+        slices = self._slices(jobs, state, skeleton)
         return {
             job.client: split_result(
                 method,
                 job,
-                self._slice(job, i, state, skeleton),
+                slices[i],
                 len(self._data[job.client].train),
                 {name: values[i] for name, values in means.items()},
             )
@@ -283,15 +287,23 @@ class VectorisedEngine:
                 slopes = list(torch._foreach_add(slopes, speeds, alpha=t.momentum)) if t.nesterov else speeds
             torch._foreach_add_(weights, slopes, alpha=-t.lr_at(round))
 
-    def _slice(self, job: Job, index: int, state: Mapping[str, Tensor], skeleton: _Skeleton) -> dict[str, Tensor]:
-        """One client's tensors out of the stack, padding cut off."""
-        classes = len(self._method.clients[job.client].classes)
-        scopes = self._method.scopes_of(job.client)
-        return {
-            name: (state[name][index, :classes] if name in skeleton.rows else state[name][index]).detach().clone()
-            for name, scope in scopes.items()
-            if scope is not Scope.FROZEN
-        }
+    def _slices(
+        self, jobs: Sequence[Job], state: Mapping[str, Tensor], skeleton: _Skeleton
+    ) -> list[dict[str, Tensor]]:
+        """Each client's tensors out of the stack, padding cut off.
+
+        What is sent is a view, let go once it is combined. What stays with a client is a copy: a view would keep the
+        whole stack alive for as long as one of its clients does not train again.
+        """
+        slices: list[dict[str, Tensor]] = [{} for _ in jobs]
+        for name, scope in self._method.scopes_of(jobs[0].client).items():
+            if scope is Scope.FROZEN:
+                continue
+            for job, tensors, tensor in zip(jobs, slices, state[name].detach().unbind(), strict=True):
+                if name in skeleton.rows:
+                    tensor = tensor[: len(self._method.clients[job.client].classes)]
+                tensors[name] = tensor.clone() if scope is Scope.LOCAL else tensor
+        return slices
 
     # Evaluation
 

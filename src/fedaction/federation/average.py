@@ -1,5 +1,7 @@
 """Scoped weighted averages that stream: one running mean per tensor, whatever the number of clients."""
 
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +31,7 @@ class RunningMean:
         """Folds a tree in with a positive weight."""
         if not weight > 0:
             raise ValueError(f"an update's weight must be positive, got {weight}")
+        whole: dict[float, tuple[list[Tensor], list[Tensor]]] = {}  # share of the mean -> means, tensors
         for name, tensor in tree.items():
             part = (parts or {}).get(name)
             if part is None and isinstance(self._weights.get(name), Tensor):
@@ -39,9 +42,13 @@ class RunningMean:
                 self._means[name] = _accumulator(tensor).clone()
                 self._weights[name] = weight
             else:
-                total = self._weights[name] + weight
+                total = float(self._weights[name]) + weight
                 self._weights[name] = total
-                self._means[name].lerp_(_accumulator(tensor), weight / float(total))
+                means, tensors = whole.setdefault(weight / total, ([], []))
+                means.append(self._means[name])
+                tensors.append(_accumulator(tensor))
+        for share, (means, tensors) in whole.items():
+            torch._foreach_lerp_(means, tensors, share)  # one launch for many tensors
 
     def _add_part(self, name: str, tensor: Tensor, weight: float, part: Part) -> None:
         values = _accumulator(tensor)

@@ -58,7 +58,7 @@ class Rounds:
         by_id = {member.id: member for member in members}
         names = sorted(by_id)
         count = len(names) if self.per_round is None else min(self.per_round, len(names))
-        order = numpy_generator(self.seed, "select", round).permutation(len(names))
+        order: list[int] = numpy_generator(self.seed, "select", round).permutation(len(names)).tolist()
         chosen = sorted(names[i] for i in order[:count])
         dropped = tuple(c for c in chosen if self._chance("drop-out", c, round) < self.drop_out)
         late = tuple(

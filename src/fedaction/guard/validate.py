@@ -34,8 +34,15 @@ def problem(update: Update, job: Job) -> str | None:
             return f"{who} sent {name!r} with shape {tuple(sent.shape)}; expected {tuple(expected.shape)}"
         if sent.dtype != expected.dtype:
             return f"{who} sent {name!r} as {sent.dtype}; expected {expected.dtype} (shape {tuple(sent.shape)})"
-    for name, sent in update.tree.items():
-        if sent.is_floating_point() and not bool(torch.isfinite(sent).all()):
+    floats = {name: sent for name, sent in update.tree.items() if sent.is_floating_point()}
+    # The largest magnitude is finite only if every value is; all of them are fetched from the device at once.
+    largest: list[float] = (
+        []
+        if not floats
+        else torch.stack([t.double() for t in torch._foreach_norm(list(floats.values()), math.inf)]).tolist()
+    )
+    for (name, sent), value in zip(floats.items(), largest, strict=True):
+        if not math.isfinite(value):
             bad = int((~torch.isfinite(sent)).sum())
             return (
                 f"{who} sent {name!r} with {bad} of {sent.numel()} values NaN or infinite; "

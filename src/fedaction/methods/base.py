@@ -1,5 +1,8 @@
 """What a method is: an objective and a scope table. The engine owns the loop, the schedule owns the rounds."""
 
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

@@ -58,9 +58,9 @@ class FSAR(Method):
     def __init__(self, clients: Iterable[ClientInfo], settings: FSARSettings) -> None:
         super().__init__(clients, settings)
         self.body = body_of(self.clients.values())
-        # Eq. 10 compares what client and server share: parameters in GLOBAL scope.
+        # Eq. 10 and the server's momentum speak of weights: parameters in GLOBAL scope.
         plan = self.plan(next(iter(self.clients.values())))
-        self.regularised = [
+        self.weights = [
             name for name, scope in plan.scopes.items() if scope is GLOBAL and plan.leaves[name].kind == "parameter"
         ]
 
@@ -110,7 +110,7 @@ class FSAR(Method):
         l_reg = torch.zeros_like(l_ce)
         if s.lambda_reg:
             received, current = anchor.tensors, net.tensors
-            l_reg = 0.5 * sum(((current[n] - received[n].detach()) ** 2).sum() for n in self.regularised)  # Eq. 10
+            l_reg = 0.5 * sum(((current[n] - received[n].detach()) ** 2).sum() for n in self.weights)  # Eq. 10
         total = s.lambda_ce * l_ce + s.lambda_kd * l_kd + s.lambda_reg * l_reg
         return total, {"ce": l_ce, "kd": l_kd, "reg": torch.as_tensor(l_reg)}
 
@@ -128,8 +128,10 @@ class FSAR(Method):
         sent = server.memory
         # An entry that no update of this round holds counts as sent back unchanged.
         mean = scoped_average(replace(server, shared=sent), updates, self.scopes_of, self.parts_of).shared
-        shared = {n: torch.lerp(sent[n], mean[n], tau) for n in sent}
-        ahead = {n: shared[n] + xi * (shared[n] - server.shared[n]) for n in shared}
+        shared, ahead = dict(mean), dict(mean)  # averaged statistics, if any, are not accelerated
+        for n in self.weights:
+            shared[n] = torch.lerp(sent[n], mean[n], tau)
+            ahead[n] = shared[n] + xi * (shared[n] - server.shared[n])
         return ServerState(server.version + 1, shared, server.groups, ahead)
 
 

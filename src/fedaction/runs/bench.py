@@ -1,5 +1,8 @@
 """Speed, as ratios within one run: our engines against the plainest possible PyTorch loop over the same work."""
 
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import statistics
@@ -156,7 +159,10 @@ def _against_loop(workload: Workload, count: int, rounds: int, tick: Callable[[s
 
 
 def bench_engines(
-    clients: int = 100, rounds: int = 3, device: torch.device | None = None, tick: Callable[[str], None] = lambda _: None
+    clients: int = 100,
+    rounds: int = 3,
+    device: torch.device | None = None,
+    tick: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """The vectorised engine against the sequential one on small ST-GCN clients (16 sequences each)."""
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")

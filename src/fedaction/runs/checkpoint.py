@@ -20,7 +20,7 @@ from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree
 from fedaction.runs.files import write_atomically
 
-_NAME = re.compile(r"^round-(\d{6})\.json$")
+_NAME = re.compile(r"^round-(\d{6,})\.(json|safetensors)$")
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,14 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
     Args:
         folder: where checkpoints live.
         state: what to keep.
-        keep: how many of the last ones stay; the named ones stay anyway.
+        keep: how many of the last ones stay; the named ones stay anyway. Later rounds than the state's belong to a
+            run that could not be gone on with, and go too.
         name: a name instead of the round ("best").
     """
     stem = name or f"round-{state.round:06d}"
     blob = save(_flatten(state))
     write_atomically(folder / f"{stem}.safetensors", blob)
-    record = {
+    record: dict[str, Any] = {
         "format": 1,
         "round": state.round,
         "version": state.server.version,
@@ -68,13 +69,14 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
         "metrics_length": state.metrics_length,
         "best": list(state.best),
         "groups": sorted(state.server.groups),
-        "sha256": hashlib.sha256(blob).hexdigest(),
     }
+    record["sha256"] = _digest(record, blob)
     write_atomically(folder / f"{stem}.json", json.dumps(record, allow_nan=False).encode())
     if name is None:
-        for round in sorted(_rounds(folder))[:-keep]:
-            (folder / f"round-{round:06d}.json").unlink(missing_ok=True)
-            (folder / f"round-{round:06d}.safetensors").unlink(missing_ok=True)
+        kept = sorted(round for round in _rounds(folder) if round <= state.round)[-keep:]
+        for path in sorted(folder.iterdir()):  # each JSON before its tensors, so that no JSON is left without them
+            if (found := _NAME.match(path.name)) and int(found[1]) not in kept:
+                path.unlink(missing_ok=True)
 
 
 def load_checkpoint(folder: Path, stem: str) -> RunState:
@@ -82,10 +84,10 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
     try:
         record: dict[str, Any] = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
         blob = (folder / f"{stem}.safetensors").read_bytes()
-        if hashlib.sha256(blob).hexdigest() != record["sha256"]:
-            raise CheckpointError(f"the tensors of checkpoint {stem!r} are not those that were written")
         if record["format"] != 1:
             raise CheckpointError(f"checkpoint {stem!r} has format {record['format']}, this version reads 1")
+        if _digest(record, blob) != record["sha256"]:
+            raise CheckpointError(f"checkpoint {stem!r} is not as it was written")
         trees: dict[str, dict[str, Tensor]] = {}
         for key, tensor in load(blob).items():
             tree, _, tensor_name = key.rpartition("|")
@@ -110,20 +112,43 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
         raise CheckpointError(f"checkpoint {stem!r} cannot be read: {error}") from None
 
 
-def latest_checkpoint(folder: Path) -> RunState | None:
-    """The newest checkpoint that is whole; a corrupt one is passed over with a warning."""
-    for round in sorted(_rounds(folder), reverse=True):
+def latest_checkpoint(folder: Path, metrics_length: int) -> RunState | None:
+    """The newest checkpoint that can be gone on from; those that cannot are passed over, each with a warning.
+
+    Args:
+        folder: where checkpoints live.
+        metrics_length: bytes of the metrics table that are there.
+
+    Returns:
+        Its state, or None: start from the beginning.
+    """
+    rounds = sorted(_rounds(folder), reverse=True)
+    for place, round in enumerate(rounds, 1):
         try:
-            return load_checkpoint(folder, f"round-{round:06d}")
+            state = load_checkpoint(folder, f"round-{round:06d}")
+            if state.metrics_length <= metrics_length:
+                return state
+            raise CheckpointError(
+                f"checkpoint 'round-{round:06d}' goes with {state.metrics_length} bytes of metrics, but only "
+                f"{metrics_length} are there"
+            )
         except CheckpointError as error:
-            warnings.warn(f"{error}; going back to the one before it", stacklevel=2)
+            instead = f"round {rounds[place]}" if place < len(rounds) else "the beginning"
+            warnings.warn(f"{error}; going back to {instead}", stacklevel=2)
     return None
 
 
 def _rounds(folder: Path) -> list[int]:
+    """Rounds with a checkpoint: the JSON is written last, so it stands for both files."""
     if not folder.is_dir():
         return []
-    return [int(found[1]) for path in folder.iterdir() if (found := _NAME.match(path.name))]
+    return [int(found[1]) for path in folder.iterdir() if (found := _NAME.match(path.name)) and found[2] == "json"]
+
+
+def _digest(record: Mapping[str, Any], blob: bytes) -> str:
+    """A hash of everything that a checkpoint says, but for the hash itself."""
+    rest = json.dumps({key: value for key, value in record.items() if key != "sha256"}, sort_keys=True)
+    return hashlib.sha256(rest.encode() + b"\n" + blob).hexdigest()
 
 
 def _flatten(state: RunState) -> dict[str, Tensor]:

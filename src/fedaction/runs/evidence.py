@@ -1,7 +1,11 @@
 """What the report shows beside the numbers: who was confused with whom, the learned graph, sequences to play."""
 
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -24,6 +28,8 @@ def topology_of(client: ClientData, tensors: Tree) -> dict[str, Any] | None:
     """A skeleton network's graph, summed over its partitions: A, and I and U where the network learns them."""
     if client.info.layout is None or "topology.A" not in tensors:
         return None
+    if not all(bool(torch.isfinite(t).all()) for name, t in tensors.items() if name.startswith("topology.")):
+        return None  # the client's own part of the graph has diverged
     found: dict[str, Any] = {"layout": client.info.layout.to_dict(), "A": _matrix(tensors["topology.A"])}
     for name in ("I", "U"):
         if f"topology.{name}" in tensors:
@@ -50,7 +56,7 @@ def samples_of(client: ClientData, found: Evaluation, count: int) -> list[dict[s
             "rate_hz": 20,
             "label": names[int(client.test.y[row])],
             "predicted": names[int(found.predicted[row])],
-            "confidence": round(float(found.confidence[row]), 4),
+            "confidence": _finite(round(float(found.confidence[row]), 4)),
         }
         for row in chosen
     ]
@@ -60,5 +66,10 @@ def _matrix(partitions: Tensor) -> list[list[float]]:
     return [[round(v, 5) for v in row] for row in partitions.detach().sum(0).cpu().tolist()]
 
 
-def _rounded(x: Tensor) -> Any:
-    return torch.round(x.cpu().double(), decimals=3).tolist()
+def _rounded(x: Tensor) -> list[list[list[float | None]]]:
+    frames = torch.round(x.cpu().double(), decimals=3).tolist()
+    return [[[_finite(value) for value in joint] for joint in frame] for frame in frames]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has no other way to say so

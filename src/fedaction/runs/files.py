@@ -22,6 +22,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def clear_partial(folder: Path) -> None:
+    """Removes what writers that were killed left behind, in a folder and all below it."""
+    for path in folder.rglob(".*.part"):
+        path.unlink(missing_ok=True)
+
+
 def write_json(path: Path, value: Any) -> None:
     """A JSON file, written atomically."""
     write_atomically(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())

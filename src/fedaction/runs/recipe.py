@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import Field, ValidationError
 
@@ -130,7 +131,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"the recipe {path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{path} is not valid TOML: {error}") from None
-    values.setdefault("name", path.stem if path.parent.name in ("", "recipes") else f"{path.parent.name}-{path.stem}")
+    values.setdefault("name", _name_of(path))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
@@ -146,8 +147,11 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
             raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
     _known(values, "method", METHODS, origin)
     _known({"data": "stage", **values}, "data", SOURCES, origin)
+    baselines = values.get("baselines", [])
+    if not isinstance(baselines, list | tuple):
+        raise RecipeError(f"{origin}: baselines = {baselines!r} must be a list of methods, such as ['fedavg']")
     names: list[str] = [str(values["method"])]
-    for baseline in values.get("baselines", ()):
+    for baseline in cast("Sequence[Any]", baselines):
         _known({"baselines": baseline}, "baselines", METHODS, origin)
         names.append(baseline)
     if len(set(names)) != len(names):
@@ -179,7 +183,15 @@ def dump_recipe(recipe: Recipe) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml(item) for item in value)}]"  # pyright: ignore[reportUnknownVariableType]
-    return json.dumps(value)  # for strings, numbers and booleans TOML and JSON agree
+    # For strings, numbers and booleans TOML and JSON agree, but for two things: TOML knows no surrogate pairs, so
+    # characters are written as they are, and it wants the delete character escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _name_of(path: Path) -> str:
+    """A run's name from where its recipe lies (recipes/fsar/demo.toml: fsar-demo), fit for a file name."""
+    text = path.stem if path.parent.name in ("", "recipes") else f"{path.parent.name}-{path.stem}"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-") or "run"
 
 
 def _value(text: str) -> Any:
@@ -193,7 +205,7 @@ def _value(text: str) -> Any:
 def _known(values: Mapping[str, Any], key: str, choices: Mapping[str, object], origin: str) -> None:
     if key not in values:
         raise RecipeError(f"{origin}: the key {key!r} is missing; it may be one of {', '.join(choices)}")
-    if values[key] not in choices:
+    if not isinstance(values[key], str) or values[key] not in choices:
         near = _nearest(str(values[key]), choices)
         raise RecipeError(f"{origin}: {key} = {values[key]!r} is unknown{near}; there are {', '.join(choices)}")
 
@@ -207,6 +219,7 @@ def _explained(error: ValidationError) -> str:
     lines: list[str] = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("literal", "tuple", "float")))
-        given = "" if item["type"] == "missing" else f" (got {item['input']!r})"
+        absent = item["type"] == "missing" and len(item["loc"]) == 1  # then the input is the whole recipe
+        given = "" if absent else f" (got {item['input']!r})"
         lines.append(f"{where}: {item['msg']}{given}")
     return "; ".join(lines)

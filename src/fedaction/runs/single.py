@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -114,15 +114,12 @@ class SingleRun:
 
     def _open(self) -> tuple[RunState, MetricsFile]:
         """The newest whole checkpoint whose metrics are there, or a fresh start."""
-        folder, table = self.folder / "checkpoints", self.folder / "metrics.jsonl"
-        state = latest_checkpoint(folder)
-        if state is not None:
-            try:
-                return moved(state, self.device), MetricsFile(table, state.metrics_length)
-            except (ValueError, OSError) as error:
-                self.progress.warned(f"{error}; starting this run again from the beginning")
-        (self.folder / "clock.jsonl").unlink(missing_ok=True)
-        return moved(RunState(0, initial_state(self.method, self.seed)), self.device), MetricsFile(table)
+        table = self.folder / "metrics.jsonl"
+        state = latest_checkpoint(self.folder / "checkpoints", table.stat().st_size if table.exists() else 0)
+        if state is None:
+            (self.folder / "clock.jsonl").unlink(missing_ok=True)
+            state = RunState(0, initial_state(self.method, self.seed))
+        return moved(state, self.device), MetricsFile(table, state.metrics_length)
 
     def _engine(self) -> Engine:
         run = self.recipe.run
@@ -164,21 +161,28 @@ class SingleRun:
         refusals: list[Refusal] = []
         accepted: dict[str, Update] = {}
 
-        def kept(updates: Any) -> Any:
+        up = 0
+
+        def counted(updates: Iterable[Update]) -> Iterator[Update]:
+            nonlocal up
+            for update in updates:
+                up += tree_bytes(update.tree)  # it has travelled, whether or not it is then refused
+                yield update
+
+        def kept(updates: Iterable[Update]) -> Iterator[Update]:
             for update in updates:
                 # Only what stays with the client is held on to; the shared tensors are folded in and let go.
                 accepted[update.client] = replace(update, tree={})
                 yield update
 
-        sound = validated(engine.train(jobs.values()), jobs.__getitem__, refusals.append)
+        sound = validated(counted(engine.train(jobs.values())), jobs.__getitem__, refusals.append)
         server = self.method.combine(state.server, kept(sound)) if jobs else state.server
         enough = self.schedule.enough(plan, len(accepted))
         visits = dict(state.visits)
         down = 0
         for name in plan.chosen:
-            down += self._download(state, name, jobs.get(name), round)
+            down += self._download(state, name, jobs.get(name))
             visits[name] = visits.get(name, 0) + 1
-        up = sum(tree_bytes(jobs[name].payload) for name in accepted)  # an update mirrors its payload
         if enough:
             locals_ = dict(state.locals) | {name: update.local for name, update in accepted.items() if update.local}
             state = replace(state, server=server, locals=locals_)
@@ -230,7 +234,7 @@ class SingleRun:
         scopes = self.method.scopes_of(client)
         return {n: t for n, t in self._initial[info.architecture].items() if scopes[n] is scope}
 
-    def _download(self, state: RunState, client: str, job: Job | None, round: int) -> int:
+    def _download(self, state: RunState, client: str, job: Job | None) -> int:
         """Bytes sent to a client: the payload, and FROZEN tensors the first time."""
         payload = job.payload if job else self.method.payload(state.server, self.clients[client].info)
         first = 0 if state.visits.get(client) else tree_bytes(self._first(client, Scope.FROZEN))

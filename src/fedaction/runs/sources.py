@@ -72,7 +72,7 @@ class StoreSource(Source):
 
     def load(self, seed: int) -> list[ClientData]:
         """See `Source.load`."""
-        split = self.store_test if isinstance(self.store_test, float) else list(self.store_test)
+        split = list(self.store_test) if isinstance(self.store_test, tuple) else self.store_test
         return clients_from_store(
             [Path(path) for path in self.store_paths],
             split=split,

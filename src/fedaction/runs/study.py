@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedaction.data.client import ClientData
-from fedaction.runs.files import write_atomically, write_json
+from fedaction.methods import METHODS
+from fedaction.methods.base import initial_state
+from fedaction.runs.files import clear_partial, write_atomically, write_json
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
 from fedaction.runs.report import write_report
-from fedaction.runs.single import Progress, SingleRun
+from fedaction.runs.single import Progress, SingleRun, choose_device
 
 METRIC = "accuracy"
 
@@ -64,7 +66,9 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
         The study's result, which is also `result.json` in the directory.
     """
     clients = load_clients(recipe)
+    _check(recipe, clients)
     folder.mkdir(parents=True, exist_ok=True)
+    clear_partial(folder)
     # First of all, so that a run killed from here on can be resumed.
     write_atomically(folder / "recipe.toml", dump_recipe(recipe).encode())
     for method, seed, home in parts_of(recipe, folder):
@@ -78,6 +82,13 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
     write_json(folder / "result.json", result)
     write_report(folder)
     return result
+
+
+def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
+    """Raises what would stop the study at its start, so that a study which cannot start leaves nothing behind."""
+    choose_device(recipe.run.device)
+    for name, settings in recipe.methods.items():
+        initial_state(METHODS[name]([client.info for client in clients.values()], settings), recipe.run.seeds[0])
 
 
 def resume_study(folder: Path, progress: Progress | None = None) -> dict[str, Any]:

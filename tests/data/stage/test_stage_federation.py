@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +8,7 @@ from torch import Tensor
 from fedaction.data.layout import LAYOUTS
 from fedaction.data.stage import NAMES, stage_federation, stage_pool
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "layouts": ["kinect_v2", "coco_17", "mocap_31"],
     "train": [60, 30],
     "test": 20,
@@ -56,7 +58,7 @@ def test_a_federation_is_a_function_of_its_seed_and_clients_of_their_number():
         assert one.info == other.info
         assert torch.equal(one.train.x, other.train.x)
         assert torch.equal(one.test.y, other.test.y)
-    elsewhere = stage_federation(clients=1, **(SETTINGS | {"seed": 5}))
+    elsewhere = stage_federation(clients=1, **{**SETTINGS, "seed": 5})
     assert not torch.equal(elsewhere[0].train.x, CLIENTS[0].train.x)
 
 

@@ -88,8 +88,8 @@ def _two_bones(
     """Middle joint, end joint and the bend plane's normal of a limb that reaches from `start` for `goal`.
 
     A goal out of reach is approached as far as the limb goes, so bone lengths hold exactly. The limb bends about the
-    axis `hinge`, wherever it points: a knee to the front of a hanging leg and to the top of a raised one. `pull` draws
-    the middle joint aside, as a raised elbow.
+    axis `hinge`, wherever it points: a knee is in front of a hanging leg and on top of a raised one. `pull` draws the
+    middle joint aside, as a raised elbow.
     """
     line = goal - start
     far = np.sqrt(_dot(line, line) + 1e-12)
@@ -169,8 +169,9 @@ def _arm(
     with_chest = out * chest_out + up * chest_up + forward * chest_forward
     level = np.stack([sign * out, up, forward])
     offset = with_chest + c[f"{side}.upright"] * (level - with_chest)
-    # Elbows bend back and down. The small second part decides when the arm lies along its own hinge.
-    pull = (0.3 + 1.7 * c[f"{side}.elbow"]) * chest_out - 0.2 * (chest_up + chest_forward)
+    # Elbows bend back, sink by their weight, and are raised to the side.
+    raised = c[f"{side}.elbow"]
+    pull = (0.3 + 1.7 * raised) * chest_out - (0.8 - 0.6 * raised) * chest_up - 0.2 * chest_forward
     lower = b["forearm"] + b["hand"]
     hinge = -sign * chest_out
     elbow, hand, normal = _two_bones(shoulder, shoulder + offset, b["upper_arm"], lower, hinge, pull)

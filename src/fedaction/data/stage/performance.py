@@ -244,9 +244,7 @@ def _resolve(
     return poses[:, 0], np.concatenate([np.diff(poses, axis=1), swings], axis=1)
 
 
-def _arcs(
-    pose: NDArray[np.floating], moves: NDArray[np.floating], arm: NDArray[np.floating]
-) -> NDArray[np.floating]:
+def _arcs(pose: NDArray[np.floating], moves: NDArray[np.floating], arm: NDArray[np.floating]) -> NDArray[np.floating]:
     """Detours of the hands halfway between poses, (N, K - 1, C).
 
     On the straight line from the hip to the head a hand would pass through its own shoulder, where the elbow has

@@ -58,7 +58,7 @@ _BROOM: Pose = (
 )
 _WIND_UP: Pose = (
     REST
-    | right(reach(0.42, 0.40, -0.38, elbow=0.7))
+    | right(reach(0.40, 0.45, -0.28, elbow=1.1))
     | left(reach(0.05, 0.05, 0.75))
     | torso(-0.15, 0.12, -0.6)
     | foot("left", 0.0, 0.12, 0.22)
@@ -257,6 +257,7 @@ WHOLE_BODY: tuple[Action, ...] = (
         (
             (0.0, REST),
             (0.40, _WIND_UP),
+            (0.48, _WIND_UP | right(reach(0.25, 0.75, 0.10, elbow=0.9)) | torso(0.1, 0.05, -0.1)),
             (0.56, _RELEASE),
             (0.68, _RELEASE | right(reach(-0.35, -0.45, 0.65))),
             (1.0, REST),

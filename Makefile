@@ -1,0 +1,48 @@
+# Everything from a fresh clone with Python 3.11+ and make: `make demo`, `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Threads would nest: the engine runs one worker per core, each with one thread.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test lint docs bench clean install
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    train FSAR beside plain averaging on the embedded stage, and write a report"
+	@echo "make test    run the tests"
+	@echo "make lint    ruff, pyright, import contracts"
+	@echo "make docs    run every code block in the docs and the README"
+	@echo "make bench   measure the engines against a bare PyTorch loop"
+	@echo "make clean   remove the virtual environment and caches"
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "fedaction needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed
+
+demo: install
+	$(BIN)/fedaction run recipes/fsar/demo.toml
+
+test: install
+	$(BIN)/python -m pytest --cov --cov-report=term -m "not slow and not gpu"
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+docs: install
+	$(BIN)/python -m pytest tests/test_docs.py
+
+bench: install
+	$(BIN)/fedaction bench loop
+	$(BIN)/fedaction bench engines --clients 20
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .coverage build dist src/*.egg-info
