@@ -1,8 +1,8 @@
 """Runs `fedaction` commands as forks of one process that has torch loaded, so that a test can afford many of them.
 
 Reads a task per line of standard input, as JSON, and answers with two lines: the command's process id when it starts,
-its exit status when it ends. A command can be told to kill itself, with SIGKILL, right before its n-th change to a file
-whose path contains a text: `{"argv": [...], "errors": FILE, "output": FILE, "die": [TEXT, N] or null}`.
+its exit status when it ends. A command can be told to kill itself, with SIGKILL, right before its n-th change to a
+file whose path contains a text: `{"argv": [...], "errors": FILE, "output": FILE, "die": [TEXT, N] or null}`.
 """
 
 from __future__ import annotations

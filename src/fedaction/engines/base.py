@@ -90,6 +90,12 @@ class Engine(Protocol):
         ...
 
 
+def set_precision(tf32: bool) -> None:
+    """Whether a GPU may round the inputs of float32 products to 10 bits of mantissa (TF32), in both engines alike."""
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+
+
 def batch_plan(samples: int, batch_size: int, epochs: int, generator: torch.Generator) -> Tensor:
     """Which samples each local step takes, (steps, batch) int64: shuffled anew each epoch, all batches of one size.
 

@@ -171,12 +171,14 @@ class VectorisedEngine:
         stack: dict[str, Tensor] = {}
         for name, scope in self._method.scopes_of(jobs[0].client).items():
             if scope is not Scope.FROZEN:
-                tensors = [
-                    (job.local if scope is Scope.LOCAL else job.payload)[name].to(self._device) for job in jobs
-                ]
+                tensors = [(job.local if scope is Scope.LOCAL else job.payload)[name] for job in jobs]
+                if name not in skeleton.rows and all(tensor is tensors[0] for tensor in tensors):
+                    tensor = tensors[0].to(self._device)  # all were sent the same: one copy, not many
+                    stack[name] = tensor.expand(len(jobs), *tensor.shape).clone()
+                    continue
                 if name in skeleton.rows:
-                    tensors = [_padded(t, skeleton.classes, 0.0) for t in tensors]
-                stack[name] = torch.stack(tensors)
+                    tensors = [_padded(tensor, skeleton.classes, 0.0) for tensor in tensors]
+                stack[name] = torch.stack([tensor.to(self._device) for tensor in tensors])
         counts = [len(self._method.clients[job.client].classes) for job in jobs]
         marks = torch.stack([_padded(torch.zeros(n), skeleton.classes, ABSENT) for n in counts]).to(self._device)
         return {**stack, **{name: marks for name in skeleton.absent}}

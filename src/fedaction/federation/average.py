@@ -31,24 +31,22 @@ class RunningMean:
         """Folds a tree in with a positive weight."""
         if not weight > 0:
             raise ValueError(f"an update's weight must be positive, got {weight}")
-        whole: dict[float, tuple[list[Tensor], list[Tensor]]] = {}  # share of the mean -> means, tensors
+        parts = parts or {}
+        whole: dict[float, list[str]] = {}  # share of the mean -> names
         for name, tensor in tree.items():
-            part = (parts or {}).get(name)
-            if part is None and isinstance(self._weights.get(name), Tensor):
-                part = Part(tuple(tensor.shape), (None,) * tensor.dim())  # whole here, but others hold a part
-            if part is not None:
-                self._add_part(name, tensor, weight, part)
-            elif name not in self._means:
+            held = self._weights.get(name)
+            if name in parts or isinstance(held, Tensor):
+                # Where others hold a part, one that is whole is the part that covers everything.
+                everything = Part(tuple(tensor.shape), (None,) * tensor.dim())
+                self._add_part(name, tensor, weight, parts.get(name, everything))
+            elif held is None:
                 self._means[name] = _accumulator(tensor).clone()
                 self._weights[name] = weight
             else:
-                total = float(self._weights[name]) + weight
-                self._weights[name] = total
-                means, tensors = whole.setdefault(weight / total, ([], []))
-                means.append(self._means[name])
-                tensors.append(_accumulator(tensor))
-        for share, (means, tensors) in whole.items():
-            torch._foreach_lerp_(means, tensors, share)  # one launch for many tensors
+                self._weights[name] = held + weight
+                whole.setdefault(weight / (held + weight), []).append(name)
+        for share, names in whole.items():  # one launch for many tensors
+            torch._foreach_lerp_([self._means[n] for n in names], [_accumulator(tree[n]) for n in names], share)
 
     def _add_part(self, name: str, tensor: Tensor, weight: float, part: Part) -> None:
         values = _accumulator(tensor)
@@ -78,7 +76,6 @@ class RunningMean:
 
 
 def _accumulator(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach()
     return tensor if tensor.is_floating_point() else tensor.double()
 
 

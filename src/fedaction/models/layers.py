@@ -77,7 +77,7 @@ class BatchNorm(TwoForm):
         else:
             mean, var = self.running_mean, self.running_var
         scale = torch.rsqrt(var + self.eps) * self.weight
-        return x * scale + (self.bias - mean * scale)
+        return torch.addcmul(self.bias - mean * scale, x, scale)
 
 
 class GraphConv(TwoForm):
@@ -131,10 +131,8 @@ class TemporalConv(TwoForm):
             kernel = self.weight.permute(2, 1, 0).unsqueeze(-1)  # C', C, k, 1
             y = F.conv2d(x.permute(0, 3, 1, 2), kernel, self.bias, (self.stride, 1), (margin, 0))
             return y.permute(0, 2, 3, 1)
-        padded = F.pad(x, (0, 0, 0, 0, margin, margin))
-        span = x.shape[1] - 1
-        window = [padded[:, k : k + span + 1 : self.stride] for k in range(self.kernel)]
-        return torch.cat(window, -1) @ self.weight.flatten(0, 1) + self.bias
+        windows = F.pad(x, (0, 0, 0, 0, margin, margin)).unfold(1, self.kernel, self.stride)  # N, T', V, C, k
+        return windows.flatten(-2) @ self.weight.transpose(0, 1).flatten(0, 1) + self.bias
 
 
 class Dropout(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedaction.data.client import ClientData, ClientInfo, Examples
 from fedaction.data.graph import partition
 from fedaction.data.layout import KINECT_V2
-from fedaction.engines.base import Engine, Training, plan_of
+from fedaction.engines.base import Engine, Training, plan_of, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
@@ -166,6 +166,7 @@ def bench_engines(
 ) -> dict[str, Any]:
     """The vectorised engine against the sequential one on small ST-GCN clients (16 sequences each)."""
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    set_precision(tf32=True)
     data = make_clients(STGCN_CLIENTS, clients)
     training = Training(seed=0, batch_size=16, lr=0.01)
     method = _Averaging([c.info for c in data.values()], STGCN_CLIENTS)

@@ -54,8 +54,7 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
     Args:
         folder: where checkpoints live.
         state: what to keep.
-        keep: how many of the last ones stay; the named ones stay anyway. Later rounds than the state's belong to a
-            run that could not be gone on with, and go too.
+        keep: how many of the last ones stay; the named ones stay anyway.
         name: a name instead of the round ("best").
     """
     stem = name or f"round-{state.round:06d}"
@@ -73,10 +72,18 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
     record["sha256"] = _digest(record, blob)
     write_atomically(folder / f"{stem}.json", json.dumps(record, allow_nan=False).encode())
     if name is None:
-        kept = sorted(round for round in _rounds(folder) if round <= state.round)[-keep:]
-        for path in sorted(folder.iterdir()):  # each JSON before its tensors, so that no JSON is left without them
-            if (found := _NAME.match(path.name)) and int(found[1]) not in kept:
-                path.unlink(missing_ok=True)
+        prune(folder, state.round, keep)
+
+
+def prune(folder: Path, round: int, keep: int) -> None:
+    """Removes all but the last few checkpoints up to a round.
+
+    Later ones belong to a run that could not be gone on with, and go too, as does what a kill left half removed.
+    """
+    kept = sorted(found for found in _rounds(folder) if found <= round)[-keep:]
+    for path in sorted(folder.iterdir()):  # each JSON before its tensors, so that no JSON is left without them
+        if (found := _NAME.match(path.name)) and int(found[1]) not in kept:
+            path.unlink(missing_ok=True)
 
 
 def load_checkpoint(folder: Path, stem: str) -> RunState:

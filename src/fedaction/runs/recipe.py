@@ -67,6 +67,8 @@ class RunSettings(Settings):
     """Sequential engine: clients trained side by side; 0: one per core."""
     clients_per_step: int = Field(0, ge=0)
     """Vectorised engine: clients per stack; 0: as many as fit."""
+    tf32: bool = True
+    """On a GPU: faster float32 products with 10-bit mantissas."""
     evaluate_every: int = Field(1, ge=1)
     checkpoint_every: int = Field(1, ge=1)
     keep_checkpoints: int = Field(2, ge=1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedaction.data.augment import Augment
 from fedaction.data.client import ClientData
-from fedaction.engines.base import Engine, Evaluation, Training
+from fedaction.engines.base import Engine, Evaluation, Training, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.schedule import RoundPlan, Rounds
@@ -25,7 +25,7 @@ from fedaction.federation.tree import Tree, tensors_of, tree_bytes
 from fedaction.guard.validate import Refusal, validated
 from fedaction.methods import METHODS
 from fedaction.methods.base import fresh, initial_state
-from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved, save_checkpoint
+from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved, prune, save_checkpoint
 from fedaction.runs.environment import environment
 from fedaction.runs.evidence import confusion_of, samples_of, topology_of
 from fedaction.runs.files import write_json
@@ -115,14 +115,18 @@ class SingleRun:
     def _open(self) -> tuple[RunState, MetricsFile]:
         """The newest whole checkpoint whose metrics are there, or a fresh start."""
         table = self.folder / "metrics.jsonl"
-        state = latest_checkpoint(self.folder / "checkpoints", table.stat().st_size if table.exists() else 0)
+        checkpoints = self.folder / "checkpoints"
+        checkpoints.mkdir(exist_ok=True)
+        state = latest_checkpoint(checkpoints, table.stat().st_size if table.exists() else 0)
         if state is None:
             (self.folder / "clock.jsonl").unlink(missing_ok=True)
             state = RunState(0, initial_state(self.method, self.seed))
+        prune(checkpoints, state.round, self.recipe.run.keep_checkpoints)
         return moved(state, self.device), MetricsFile(table, state.metrics_length)
 
     def _engine(self) -> Engine:
         run = self.recipe.run
+        set_precision(run.tf32)
         if run.engine == "vectorised":
             return VectorisedEngine(self.method, self.clients, self.training, self.device, run.clients_per_step)
         return SequentialEngine(self.method, self.clients, self.training, self.device, run.workers or cores())

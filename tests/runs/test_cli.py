@@ -1,0 +1,324 @@
+"""The command: what it prints where, its exit status, what it leaves behind."""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import Result
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from fedaction import __version__
+from fedaction.cli import app
+from fedaction.runs.metrics import read_rows
+from fedaction.runs.recipe import load_recipe
+
+RECIPE = """# Two clients, for the tests.
+method = "fsar"
+baselines = ["fedavg"]
+rounds = 2
+workers = 1
+stage_clients = 2
+stage_layouts = ["kinect_v2", "openni_15"]
+stage_train = [8]
+stage_test = 6
+stage_actions = [3]
+frames = 16
+batch_size = 4
+model_width = 4
+model_last = 0
+model_units = [1, 1, 1]
+model_projection = 8
+report_samples = 1
+"""
+CLIENTS = {"stage-0-kinect_v2", "stage-1-openni_15"}
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command and group of commands, by the words that call it."""
+    yield path
+    for name, part in getattr(command, "commands", {}).items():
+        yield from commands(part, (*path, name))
+
+
+COMMANDS = list(commands(get_command(app)))
+
+
+def fedaction(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+
+
+def only(text: str) -> dict:
+    """The one JSON object that a text is, on its one line."""
+    assert text.endswith("\n") and text.count("\n") == 1, text
+    found = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert isinstance(found, dict)
+    return found
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """An empty current directory, but for a recipe."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes" / "small").mkdir(parents=True)
+    (tmp_path / "recipes" / "small" / "two.toml").write_text(RECIPE)
+    return tmp_path
+
+
+RECIPE_PATH = Path("recipes/small/two.toml")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> tuple[Path, Result]:
+    """A run with two seeds, and what the command said."""
+    folder = tmp_path_factory.mktemp("done")
+    (folder / "two.toml").write_text(RECIPE)
+    result = fedaction("run", folder / "two.toml", "--seeds", "0,1", "--out", folder / "out", "--json")
+    assert result.exit_code == 0, result.stderr
+    return folder / "out", result
+
+
+# run
+
+
+def test_json_is_one_object_on_standard_output(done):
+    folder, result = done
+    found = only(result.stdout)
+    expected = {
+        *("run", "name", "method", "metric", "mean", "std", "clients", "rounds", "seconds"),
+        *("bytes_up", "bytes_down", "configuration", "seeds", "baselines", "complete"),
+    }
+    assert expected <= found.keys()
+    assert (found["run"], found["method"], found["metric"]) == (str(folder), "fsar", "accuracy")
+    assert found["clients"].keys() == CLIENTS and found["rounds"] == 2 and found["complete"] is True
+    assert found["configuration"] == load_recipe(folder / "recipe.toml").configuration()
+    assert 0 < found["seconds"] < 600
+    assert found == json.loads((folder / "result.json").read_text())
+
+
+def test_progress_goes_to_standard_error(done):
+    _, result = done
+    for word in ("fsar", "fedavg", "2/2", "rounds"):
+        assert word in result.stderr
+    assert "2/2" not in result.stdout
+
+
+def test_seeds_give_a_mean_and_a_standard_deviation(done):
+    folder, result = done
+    found = only(result.stdout)
+    homes = {"0": folder, "1": folder / "seeds" / "1"}
+    assert found["seeds"].keys() == homes.keys()
+    assert found["mean"] == pytest.approx(statistics.fmean(found["seeds"].values()))
+    assert found["std"] == pytest.approx(statistics.stdev(found["seeds"].values()))
+    for method, part in (("fsar", found), ("fedavg", found["baselines"]["fedavg"])):
+        means, up, down = {}, 0, 0
+        for seed, home in homes.items():
+            rows = read_rows((home if method == "fsar" else home / "baselines" / method) / "metrics.jsonl")
+            last = {r.client: r.value for r in rows if (r.round, r.split, r.name) == (2, "test", "accuracy")}
+            means[seed] = last
+            up += sum(int(r.value or 0) for r in rows if r.name == "bytes_up")
+            down += sum(int(r.value or 0) for r in rows if r.name == "bytes_down")
+        for client in CLIENTS:
+            assert part["clients"][client] == pytest.approx((means["0"][client] + means["1"][client]) / 2)
+        assert (part["bytes_up"], part["bytes_down"]) == (up, down) and up < down
+        assert part["seeds"]["1"] == pytest.approx(statistics.fmean(means["1"].values()))
+
+
+def test_every_part_of_a_study_is_a_run_of_its_own(done):
+    folder, _ = done
+    for part in (folder, folder / "baselines/fedavg", folder / "seeds/1", folder / "seeds/1/baselines/fedavg"):
+        for name in (
+            "metrics.jsonl",
+            "recipe.toml",
+            "result.json",
+            "environment.json",
+            "evidence.json",
+            "clock.jsonl",
+        ):
+            assert (part / name).is_file(), part / name
+    assert load_recipe(folder / "seeds/1/baselines/fedavg/recipe.toml").run.seeds == (1,)
+    seeds = [(home / "metrics.jsonl").read_bytes() for home in (folder, folder / "seeds/1")]
+    assert seeds[0] != seeds[1]
+    assert (folder / "report.html").read_text().startswith("<!")
+
+
+def test_without_out_runs_are_numbered_and_a_table_is_printed(home):
+    for number in (1, 2):
+        result = fedaction("run", RECIPE_PATH, "--set", "rounds=1", "--set", "baselines=[]", "--device", "cpu")
+        assert result.exit_code == 0, result.stderr
+        assert f"report: runs/small-two-{number}/report.html" in result.stdout
+        assert (home / f"runs/small-two-{number}/report.html").is_file()
+    assert "test accuracy" in result.stdout and "fsar" in result.stdout and "fedavg" not in result.stdout
+
+
+def test_engine_device_and_overrides_reach_the_run(home):
+    options = ("--engine", "vectorised", "--device", "cpu", "--set", "rounds=1", "--set", "method=fedavg")
+    result = fedaction("run", RECIPE_PATH, *options, "--set", "baselines=[]", "--out", "here", "--json")
+    found = only(result.stdout)
+    assert (found["engine"], found["device"], found["method"], found["rounds"]) == ("vectorised", "cpu", "fedavg", 1)
+    assert load_recipe(home / "here" / "recipe.toml").run.engine == "vectorised"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--set", "ruonds=3"), ("there is no key 'ruonds'", "did you mean 'rounds'?", "recipes/small/two.toml")),
+        (("--set", "lr=-1"), ("lr", "greater than 0", "got -1")),
+        (("--set", "lr"), ("--set takes key=value",)),
+        (("--engine", "warp"), ("engine", "sequential", "got 'warp'")),
+        (("--seeds", "1,1"), ("a seed is named twice",)),
+        (("--seeds", "one"), ("seeds",)),
+        (("--set", "method=fsra"), ("did you mean 'fsar'?",)),
+        (("--set", "stage_layouts=kinect"), ("stage_layouts",)),
+        (("--set", 'stage_layouts=["kinect_v9"]'), ("kinect_v9",)),
+        (("--set", "model_graph=round"), ("'round'", "spatial_legacy")),  # found only when the network is built
+        (("--set", "data=store", "--set", 'store_paths=["nowhere"]'), ("stage_clients",)),
+    ],
+)
+def test_a_run_that_cannot_start_exits_with_2_and_leaves_nothing_behind(home, options, words):
+    before = sorted(home.rglob("*"))
+    result = fedaction("run", RECIPE_PATH, "--out", "here/there", "--json", *options)
+    assert result.exit_code == 2 and result.stdout == ""
+    said = flat(result.stderr)
+    assert "error:" in said and "Traceback" not in said
+    for word in words:
+        assert word in said
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_recipe_that_is_not_there_is_an_error(home):
+    result = fedaction("run", "recipes/absent.toml")
+    assert result.exit_code == 2 and "there is no recipe recipes/absent.toml" in flat(result.stderr)
+    assert not (home / "runs").exists()
+
+
+def test_a_store_that_is_not_there_is_an_error(home):
+    (home / "mine.toml").write_text('method = "fedavg"\ndata = "store"\nstore_paths = ["nowhere"]\n')
+    result = fedaction("run", "mine.toml", "--out", "here")
+    assert result.exit_code == 2 and "nowhere" in result.stderr
+    assert not (home / "here").exists()
+
+
+def test_a_folder_that_is_not_empty_is_refused_and_left_alone(home):
+    (home / "taken").mkdir()
+    (home / "taken" / "thesis.txt").write_text("mine")
+    (home / "file").write_text("mine")
+    for name in ("taken", "file"):
+        result = fedaction("run", RECIPE_PATH, "--out", name)
+        assert result.exit_code == 2 and f"{name} exists and is not empty" in flat(result.stderr)
+    assert os.listdir(home / "taken") == ["thesis.txt"] and (home / "file").read_text() == "mine"
+
+
+def test_an_empty_folder_is_used(home):
+    (home / "empty").mkdir()
+    options = ("--set", "rounds=1", "--set", "baselines=[]")
+    assert fedaction("run", RECIPE_PATH, "--out", "empty", *options).exit_code == 0
+    assert (home / "empty" / "result.json").is_file()
+
+
+# resume, compare, report
+
+
+def test_resuming_what_is_not_a_run_is_an_error(home):
+    (home / "empty").mkdir()
+    result = fedaction("resume", "empty")
+    assert result.exit_code == 2 and "empty is not a run directory: it has no recipe.toml" in flat(result.stderr)
+    assert os.listdir(home / "empty") == []
+    assert fedaction("resume", "absent").exit_code == 2
+
+
+def test_resuming_a_finished_run_gives_its_result(done):
+    folder, result = done
+    before = (folder / "metrics.jsonl").read_bytes()
+    again = fedaction("resume", folder, "--json")
+    assert again.exit_code == 0 and only(again.stdout) == only(result.stdout)
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_compare_puts_runs_and_their_baselines_side_by_side(done, tmp_path):
+    folder, result = done
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    found = only(fedaction("compare", folder, other, "--json").stdout)["runs"]
+    expected = only(result.stdout)
+    assert [run["method"] for run in found] == ["fsar", "fedavg", "fsar", "fedavg"]
+    assert [run["mean"] for run in found[:2]] == [expected["mean"], expected["baselines"]["fedavg"]["mean"]]
+    table = fedaction("compare", folder, other)
+    assert table.exit_code == 0 and f"{100 * expected['mean']:.1f} ±" in table.stdout
+    for client in CLIENTS:
+        assert client in table.stdout
+
+
+def test_compare_says_which_run_is_not_finished(done, tmp_path):
+    folder, _ = done
+    (tmp_path / "begun").mkdir()
+    result = fedaction("compare", folder, tmp_path / "begun", "--json")
+    assert result.exit_code == 2 and result.stdout == ""
+    assert "begun has no result.json" in flat(result.stderr)
+
+
+def test_report_is_written_where_it_is_asked_for(done, tmp_path):
+    folder, _ = done
+    result = fedaction("report", folder, "--out", tmp_path / "page.html")
+    assert result.exit_code == 0 and result.stdout.strip() == str(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == (folder / "report.html").read_text()
+
+
+def test_a_report_of_what_is_not_a_run_is_an_error(tmp_path):
+    result = fedaction("report", tmp_path)
+    assert result.exit_code == 2 and "error:" in result.stderr and "Traceback" not in result.stderr
+    assert os.listdir(tmp_path) == []
+
+
+# recipes, help, version
+
+
+def test_recipes_are_listed_with_what_they_are(home):
+    found = only(fedaction("recipes", "--json").stdout)["recipes"]
+    assert found == [{"recipe": "recipes/small/two.toml", "about": "Two clients, for the tests."}]
+    table = fedaction("recipes").stdout
+    assert "recipes/small/two.toml" in table and "Two clients, for the tests." in table
+
+
+def test_recipes_says_where_to_run_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = fedaction("recipes")
+    assert result.exit_code == 2 and "no folder `recipes` here" in flat(result.stderr)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(command):
+    result = fedaction(*command, "--help")
+    assert result.exit_code == 0 and "Usage:" in result.stdout and "--help" in result.stdout
+    assert len(flat(result.stdout)) > 100
+
+
+def test_the_commands_are_there():
+    names = {"run", "resume", "compare", "report", "recipes", "bench"}
+    assert names <= {command[0] for command in COMMANDS if command} and ("bench", "loop") in COMMANDS
+
+
+def test_help_does_not_wait_for_torch():
+    code = "import sys; from fedaction.cli import app; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_version():
+    result = fedaction("--version")
+    assert result.exit_code == 0 and result.stdout.strip() == __version__
+
+
+def test_an_unknown_command_is_an_error():
+    result = fedaction("rnu")
+    assert result.exit_code == 2 and result.stdout == ""
