@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.conftest import make_method, mixed_clients
 
 from fedaction.data.augment import Augment
 from fedaction.engines.base import Training, batch_plan
@@ -13,7 +14,6 @@ from fedaction.federation.state import Job
 from fedaction.federation.tree import tensors_of
 from fedaction.methods import METHODS
 from fedaction.methods.base import fresh, initial_state
-from tests.conftest import make_method, mixed_clients
 
 CPU = torch.device("cpu")
 TRAINING = Training(
@@ -28,7 +28,9 @@ def jobs_of(method, server, clients, round=1):
     jobs = []
     for name, client in clients.items():
         scopes = method.scopes_of(name)
-        local = {n: t.detach() for n, t in tensors_of(fresh(method, client.info, 3)).items() if scopes[n] is Scope.LOCAL}
+        local = {
+            n: t.detach() for n, t in tensors_of(fresh(method, client.info, 3)).items() if scopes[n] is Scope.LOCAL
+        }
         jobs.append(Job(name, client.info.group, server.version, round, method.payload(server, client.info), local))
     return jobs
 
@@ -54,7 +56,9 @@ def rounds(engine, method, clients, count=2):
         updates = list(engine.train(jobs))
         kept = {update.client: update.local for update in updates}
         server = method.combine(server, updates)
-    tests = [Job(j.client, j.group, 0, 1, method.served(server, clients[j.client].info), kept[j.client]) for j in jobs]
+    tests = [
+        Job(j.client, j.group, 0, 1, method.served(server, clients[j.client].info), kept[j.client]) for j in jobs
+    ]
     return updates, list(engine.evaluate(tests)), server
 
 
@@ -75,7 +79,11 @@ def test_engines_agree(double, name):
                         assert torch.equal(tensors[n], other_tensors[n]), (label, one.client, n)
                     else:
                         torch.testing.assert_close(
-                            tensors[n], other_tensors[n], atol=TOLERANCE, rtol=TOLERANCE, msg=f"{label} {one.client} {n}"
+                            tensors[n],
+                            other_tensors[n],
+                            atol=TOLERANCE,
+                            rtol=TOLERANCE,
+                            msg=f"{label} {one.client} {n}",
                         )
             assert one.metrics.keys() == other.metrics.keys()
             for metric, value in one.metrics.items():

@@ -45,7 +45,11 @@ def test_each_entry_of_a_part_is_averaged_over_those_who_hold_it():
     a = Part((4, 4), (torch.tensor([0, 2]), torch.tensor([0, 2])))
     b = Part((4, 4), (torch.tensor([2, 1]), torch.tensor([2, 1])))
     random = generator(2, "average")
-    held = [torch.randn(2, 2, generator=random), torch.randn(2, 2, generator=random), torch.randn(4, 4, generator=random)]
+    held = [
+        torch.randn(2, 2, generator=random),
+        torch.randn(2, 2, generator=random),
+        torch.randn(4, 4, generator=random),
+    ]
     weights = [1.0, 3.0, 2.0]
     indices = [[0, 2], [2, 1], [0, 1, 2, 3]]
     for order in itertools.permutations(range(3)):

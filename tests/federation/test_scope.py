@@ -31,7 +31,9 @@ def model() -> nn.Module:
 
 
 def test_parameters_and_buffers_are_told_apart_and_the_first_rule_wins():
-    table = ScopeTable((Rule("2", LOCAL), Rule("**", LOCAL, kind="buffer"), Rule("0.bias", FROZEN), Rule("**", GLOBAL)))
+    table = ScopeTable(
+        (Rule("2", LOCAL), Rule("**", LOCAL, kind="buffer"), Rule("0.bias", FROZEN), Rule("**", GLOBAL))
+    )
     assert table.resolve(describe(model())) == {
         "0.weight": GLOBAL,
         "0.bias": FROZEN,

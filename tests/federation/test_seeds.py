@@ -9,7 +9,15 @@ def test_seeds_are_pinned_so_that_old_runs_can_be_repeated():
 
 
 def test_purposes_do_not_run_into_each_other():
-    seen = {derive(0), derive(0, "a", "bc"), derive(0, "ab", "c"), derive(0, 1), derive(0, "1"), derive(1), derive(0, "")}
+    seen = {
+        derive(0),
+        derive(0, "a", "bc"),
+        derive(0, "ab", "c"),
+        derive(0, 1),
+        derive(0, "1"),
+        derive(1),
+        derive(0, ""),
+    }
     assert len(seen) == 7
 
 

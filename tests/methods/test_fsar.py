@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.conftest import make_client, make_method, mixed_clients
 
 from fedaction.data.layout import KINECT_V2
 from fedaction.engines.sequential import _Resident
@@ -13,7 +14,6 @@ from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState, Update
 from fedaction.methods.base import Batch, fresh, initial_state
 from fedaction.methods.fsar import divergence
-from tests.conftest import make_client, make_method, mixed_clients
 
 
 def nets(method, client):
@@ -32,7 +32,14 @@ def test_scopes_are_the_papers():
     method = make_method("fsar", clients)
     scopes = method.scopes_of("client-0")
     assert scopes["topology.A"] is FROZEN and scopes["topology.I"] is GLOBAL
-    local = {"topology.U", "topology.alpha", "topology.beta", "topology.gamma", "classifier.weight", "classifier.bias"}
+    local = {
+        "topology.U",
+        "topology.alpha",
+        "topology.beta",
+        "topology.gamma",
+        "classifier.weight",
+        "classifier.bias",
+    }
     assert {n for n, s in scopes.items() if s is LOCAL and "norm" not in n} == local
     assert all(scopes[n] is LOCAL for n in scopes if "running" in n or n.startswith("data_norm"))
     assert scopes["units.0.temporal_norm.weight"] is GLOBAL
@@ -116,7 +123,9 @@ def test_the_distillation_target_is_detached_only_by_default(double, detach):
     target.backward()
     torch.testing.assert_close(found, net2.module.classifier.bias.grad)
     other, anchor3 = nets(method, client)
-    wrong = make_method("fsar", {"client-0": client}, kd_detach=not detach, lambda_ce=0.0, lambda_reg=0.0, mkd_blocks=3)
+    wrong = make_method(
+        "fsar", {"client-0": client}, kd_detach=not detach, lambda_ce=0.0, lambda_reg=0.0, mkd_blocks=3
+    )
     wrong.loss(other, anchor3, Batch(client.train.x, client.train.y))[0].backward()
     assert not torch.allclose(found, other.module.classifier.bias.grad)
 
@@ -153,7 +162,7 @@ def update(method, name, tree, weight):
 
 
 def test_algorithm_1_over_three_rounds(double):
-    """send = W + xi (W - W_previous);  W' = tau sum p_i W_i + (1 - tau) send, with a literal copy of the recursion."""
+    """send = W + xi (W - W_previous);  W' = tau sum p_i W_i + (1 - tau) send, as a literal recursion."""
     clients = {c.info.id: c for c in (make_client(0, train=12), make_client(1, train=4))}
     method = make_method("fsar", clients, tau=0.7, xi=0.6)
     server = initial_state(method, 0)
@@ -165,14 +174,17 @@ def test_algorithm_1_over_three_rounds(double):
         for n in received:
             torch.testing.assert_close(received[n], send[n])
         moved = {
-            c: {n: t + torch.randn(t.shape, generator=generator(r, c, n), dtype=torch.float64) for n, t in send.items()}
+            c: {
+                n: t + torch.randn(t.shape, generator=generator(r, c, n), dtype=torch.float64)
+                for n, t in send.items()
+            }
             for c in clients
         }
-        server = method.combine(server, (update(method, c, moved[c], clients[c].info.samples) for c in sorted(clients)))
+        server = method.combine(
+            server, (update(method, c, moved[c], clients[c].info.samples) for c in sorted(clients))
+        )
         previous = w
-        w = {
-            n: 0.7 * (12 / 16 * moved["client-0"][n] + 4 / 16 * moved["client-1"][n]) + 0.3 * send[n] for n in w
-        }
+        w = {n: 0.7 * (12 / 16 * moved["client-0"][n] + 4 / 16 * moved["client-1"][n]) + 0.3 * send[n] for n in w}
         for n in w:
             torch.testing.assert_close(server.shared[n], w[n])
     # Evaluation sees W, not the look-ahead.

@@ -35,7 +35,8 @@ def test_quarter_width_has_the_known_number_of_parameters(last, expected):
 
 
 @pytest.mark.parametrize(
-    ("classes", "expected"), [(128, 854_276), (60, 836_800), (120, 852_220), (51, 834_487), (41, 831_917), (40, 831_660)]
+    ("classes", "expected"),
+    [(128, 854_276), (60, 836_800), (120, 852_220), (51, 834_487), (41, 831_917), (40, 831_660)],
 )
 def test_quarter_width_with_its_classifier(classes, expected):
     assert count(STGCN(graph(), classes=classes, width=16, last=256)) == expected

@@ -6,6 +6,7 @@ A layout travels with the data. Joints carry canonical names, so that two layout
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -154,18 +155,27 @@ def _limbs(*chains: str) -> str:
     for chain in chains:
         for side in ("left_", "right_") if "X" in chain else ("",):
             joints = chain.replace("X", side).split()
-            bones += [f"{a}-{b}" for a, b in zip(joints, joints[1:], strict=False)]
+            bones += [f"{a}-{b}" for a, b in itertools.pairwise(joints)]
     return " ".join(bones)
 
 
 KINECT_V2 = _tree(
     "kinect_v2",
-    ("spine_base", "spine_mid", "neck", "head")
-    + _side("left", _ARM)
-    + _side("right", _ARM)
-    + _side("left", _LEG)
-    + _side("right", _LEG)
-    + ("spine_shoulder", "left_hand_tip", "left_thumb", "right_hand_tip", "right_thumb"),
+    (
+        "spine_base",
+        "spine_mid",
+        "neck",
+        "head",
+        *_side("left", _ARM),
+        *_side("right", _ARM),
+        *_side("left", _LEG),
+        *_side("right", _LEG),
+        "spine_shoulder",
+        "left_hand_tip",
+        "left_thumb",
+        "right_hand_tip",
+        "right_thumb",
+    ),
     "spine_shoulder",
     # The hand's links as in ST-GCN's graph: tip to thumb to hand.
     _limbs(
@@ -177,11 +187,16 @@ KINECT_V2 = _tree(
 
 KINECT_V1 = _tree(
     "kinect_v1",
-    ("spine_base", "spine_mid", "spine_shoulder", "head")
-    + _side("left", _ARM)
-    + _side("right", _ARM)
-    + _side("left", _LEG)
-    + _side("right", _LEG),
+    (
+        "spine_base",
+        "spine_mid",
+        "spine_shoulder",
+        "head",
+        *_side("left", _ARM),
+        *_side("right", _ARM),
+        *_side("left", _LEG),
+        *_side("right", _LEG),
+    ),
     "spine_shoulder",
     _limbs(
         "spine_base spine_mid spine_shoulder head",
@@ -192,20 +207,32 @@ KINECT_V1 = _tree(
 
 COCO_17 = _tree(
     "coco_17",
-    ("nose", "left_eye", "right_eye", "left_ear", "right_ear")
-    + tuple(f"{s}_{p}" for p in ("shoulder", "elbow", "wrist", "hip", "knee", "ankle") for s in ("left", "right")),
+    (
+        "nose",
+        "left_eye",
+        "right_eye",
+        "left_ear",
+        "right_ear",
+        *tuple(f"{s}_{p}" for p in ("shoulder", "elbow", "wrist", "hip", "knee", "ankle") for s in ("left", "right")),
+    ),
     "nose",
     _limbs("Xankle Xknee Xhip Xshoulder nose", "Xshoulder Xelbow Xwrist", "nose Xeye Xear"),
 )
 
 OPENPOSE_18 = _tree(
     "openpose_18",
-    ("nose", "spine_shoulder")  # OpenPose's "neck" is the midpoint of the shoulders
-    + _side("right", ("shoulder", "elbow", "wrist"))
-    + _side("left", ("shoulder", "elbow", "wrist"))
-    + _side("right", ("hip", "knee", "ankle"))
-    + _side("left", ("hip", "knee", "ankle"))
-    + ("right_eye", "left_eye", "right_ear", "left_ear"),
+    (
+        "nose",
+        "spine_shoulder",  # OpenPose's "neck" is the midpoint of the shoulders
+        *_side("right", ("shoulder", "elbow", "wrist")),
+        *_side("left", ("shoulder", "elbow", "wrist")),
+        *_side("right", ("hip", "knee", "ankle")),
+        *_side("left", ("hip", "knee", "ankle")),
+        "right_eye",
+        "left_eye",
+        "right_ear",
+        "left_ear",
+    ),
     "spine_shoulder",
     _limbs(
         "spine_shoulder Xshoulder Xelbow Xwrist",
@@ -217,12 +244,15 @@ OPENPOSE_18 = _tree(
 
 OPENNI_15 = _tree(
     "openni_15",
-    ("head", "neck")
-    + _side("left", ("shoulder", "elbow", "hand"))
-    + _side("right", ("shoulder", "elbow", "hand"))
-    + ("spine_mid",)
-    + _side("left", ("hip", "knee", "foot"))
-    + _side("right", ("hip", "knee", "foot")),
+    (
+        "head",
+        "neck",
+        *_side("left", ("shoulder", "elbow", "hand")),
+        *_side("right", ("shoulder", "elbow", "hand")),
+        "spine_mid",
+        *_side("left", ("hip", "knee", "foot")),
+        *_side("right", ("hip", "knee", "foot")),
+    ),
     "neck",
     _limbs("head neck spine_mid", "neck Xshoulder Xelbow Xhand", "spine_mid Xhip Xknee Xfoot"),
 )
@@ -230,12 +260,19 @@ OPENNI_15 = _tree(
 # Joints are the ends of the 30 bones of an Acclaim body (HDM05, CMU), after the root.
 MOCAP_31 = _tree(
     "mocap_31",
-    ("spine_base",)
-    + _side("left", ("hip", "knee", "ankle", "foot", "toes"))
-    + _side("right", ("hip", "knee", "ankle", "foot", "toes"))
-    + ("spine_low", "spine_mid", "spine_shoulder", "neck", "skull_base", "head")
-    + _side("left", ("shoulder", "elbow", "wrist", "palm", "hand", "hand_tip", "thumb"))
-    + _side("right", ("shoulder", "elbow", "wrist", "palm", "hand", "hand_tip", "thumb")),
+    (
+        "spine_base",
+        *_side("left", ("hip", "knee", "ankle", "foot", "toes")),
+        *_side("right", ("hip", "knee", "ankle", "foot", "toes")),
+        "spine_low",
+        "spine_mid",
+        "spine_shoulder",
+        "neck",
+        "skull_base",
+        "head",
+        *_side("left", ("shoulder", "elbow", "wrist", "palm", "hand", "hand_tip", "thumb")),
+        *_side("right", ("shoulder", "elbow", "wrist", "palm", "hand", "hand_tip", "thumb")),
+    ),
     "spine_shoulder",
     _limbs(
         "spine_base spine_low spine_mid spine_shoulder neck skull_base head",

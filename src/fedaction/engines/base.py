@@ -122,13 +122,14 @@ def augmentation_of(training: Training, job: Job) -> torch.Generator:
     return generator(training.seed, "augment", job.client, job.round)
 
 
-def dropout_keys(module: nn.Module, training: Training, job: Job) -> dict[str, int]:
-    """A starting key for every dropout layer of a network, by the buffer's name."""
-    return {
-        f"{name}.key": derive(training.seed, "dropout", job.client, job.round, name) >> 32
-        for name, layer in module.named_modules()
-        if isinstance(layer, Dropout)
-    }
+def dropout_buffers(module: nn.Module) -> list[str]:
+    """The names of the keys of a network's dropout layers, those that drop anything."""
+    return [f"{n}.key" for n, layer in module.named_modules() if isinstance(layer, Dropout) and layer.rate > 0]
+
+
+def dropout_key(training: Training, job: Job, name: str) -> int:
+    """The key a dropout layer starts a job with."""
+    return derive(training.seed, "dropout", job.client, job.round, name) >> 32
 
 
 def trainable(method: Method, client: str, module: nn.Module) -> dict[str, nn.Parameter]:

@@ -23,7 +23,8 @@ from fedaction.engines.base import (
     Evaluation,
     Training,
     augmentation_of,
-    dropout_keys,
+    dropout_buffers,
+    dropout_key,
     evaluation,
     placed,
     plan_of,
@@ -46,6 +47,7 @@ class _Resident:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.tensors: Tree = tensors_of(module)
+        self.dropouts = {name: module.get_buffer(name) for name in dropout_buffers(module)}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         return self.module(*args, **kwargs)
@@ -122,9 +124,8 @@ class SequentialEngine:
             anchor = self._resident(client, "anchor")
             anchor.load(scopes, job.payload, job.local)
             anchor.module.eval()
-        buffers = dict(net.module.named_buffers())
-        for name, key in dropout_keys(net.module, training, job).items():
-            buffers[name].fill_(key)
+        for name, key in net.dropouts.items():
+            key.fill_(dropout_key(training, job, name))
         optimiser = self._optimiser(client, net.module, training.lr_at(job.round))
         plan = plan_of(training, job, len(train))
         random = augmentation_of(training, job)

@@ -26,7 +26,8 @@ from fedaction.engines.base import (
     Evaluation,
     Training,
     augmentation_of,
-    dropout_keys,
+    dropout_buffers,
+    dropout_key,
     evaluation,
     in_chunks,
     placed,
@@ -68,6 +69,7 @@ class _Skeleton:
         parameters: names that are trained.
         rows: names whose first axis is the classes.
         absent: names of the buffers that mark padded classes.
+        dropouts: names of the dropout layers' keys.
         classes: the largest number of classes in the stack.
     """
 
@@ -76,6 +78,7 @@ class _Skeleton:
     parameters: tuple[str, ...]
     rows: frozenset[str]
     absent: tuple[str, ...]
+    dropouts: tuple[str, ...]
     classes: int
 
 
@@ -162,6 +165,7 @@ class VectorisedEngine:
                 parameters,
                 frozenset(f"{h}.{t}" for h in heads for t in ("weight", "bias")),
                 tuple(f"{h}.absent" for h in sorted(heads)),
+                tuple(dropout_buffers(pair[0])),
                 len(widest.classes),
             )
         return self._skeletons[key]
@@ -194,8 +198,10 @@ class VectorisedEngine:
         return self._sizes[kind]
 
     def _fitting(self, job: Job) -> int:
-        """How many clients' steps fit: one trial step's peak, into a share of the whole card (so: not of what is
-        free just now, which would make results depend on the neighbours).
+        """How many clients' steps fit, from one trial step's peak.
+
+        A share of the whole card counts, not of what is free just now: the size of a stack can change the last bits
+        of a result, and those must not depend on who else uses the card.
         """
         torch.cuda.synchronize(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
@@ -211,9 +217,8 @@ class VectorisedEngine:
         skeleton = self._skeleton(jobs)
         state = self._stacked(jobs, skeleton)
         anchor = {n: t.clone() for n, t in state.items()} if method.needs_anchor else {}
-        keys = [dropout_keys(skeleton.training, training, job) for job in jobs]
-        for name in keys[0]:
-            state[name] = torch.tensor([k[name] for k in keys], device=self._device)
+        for name in skeleton.dropouts:
+            state[name] = torch.tensor([dropout_key(training, job, name) for job in jobs], device=self._device)
         velocity = {n: torch.zeros_like(state[n]) for n in skeleton.parameters} if training.momentum else {}
         plain = undecayed(method, skeleton.parameters)
         feed = _Feed(jobs, self._data, training, self._device)

@@ -1,4 +1,6 @@
-"""An update is checked before it is combined: names, shapes, dtypes, finiteness. A bad one is refused, with a reason."""
+"""Updates are checked before they are combined; a bad one is refused, with a reason."""
+
+# pyright: reportPrivateImportUsage=false
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from torch import Tensor, nn
 
 from fedaction.models.heads import Classifier
@@ -13,7 +15,7 @@ class MLP(nn.Module):
     def __init__(self, inputs: int, hidden: tuple[int, ...], classes: int) -> None:
         super().__init__()
         widths = (inputs, *hidden)
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
         self.classifier = Classifier(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
