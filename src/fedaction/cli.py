@@ -334,21 +334,19 @@ def _carry_out(work: Any, as_json: bool) -> None:
 
 
 def _table(results: list[dict[str, Any]], key: str) -> Table:
-    table = Table(title=f"test {results[0]['metric']}, %")
+    """Clients down, runs across: a federation has more clients than a terminal has room for columns."""
+    table = Table(title=f"test {results[0]['metric']}, %", show_footer=True)
     clients = list(dict.fromkeys(client for result in results for client in result["clients"]))
-    for column in ("run" if key == "run" else "method", *clients, "mean", "MB up", "MB down", "s"):
-        table.add_column(column, justify="left" if column in ("run", "method") else "right", overflow="fold")
+    table.add_column("client", footer="mean\nMB up\nMB down\nseconds")
     for result in results:
         spread = "" if result["std"] is None else f" ± {100 * result['std']:.1f}"
-        label = f"{result['run']} ({result['method']})" if key == "run" else result["method"]
-        table.add_row(
-            label,
-            *(f"{100 * result['clients'][c]:.1f}" if c in result["clients"] else "" for c in clients),
-            f"{100 * result['mean']:.1f}{spread}",
-            f"{result['bytes_up'] / 1e6:.1f}",
-            f"{result['bytes_down'] / 1e6:.1f}",
-            f"{result['seconds']:.0f}",
-        )
+        traffic = f"{result['bytes_up'] / 1e6:.1f}\n{result['bytes_down'] / 1e6:.1f}"
+        footer = f"{100 * result['mean']:.1f}{spread}\n{traffic}\n{result['seconds']:.0f}"
+        label = f"{result['method']}\n{result['run']}" if key == "run" else result["method"]
+        table.add_column(label, footer, justify="right", overflow="fold")
+    for client in clients:
+        values = (result["clients"].get(client) for result in results)
+        table.add_row(client, *("" if value is None else f"{100 * value:.1f}" for value in values))
     return table
 
 

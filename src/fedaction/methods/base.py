@@ -155,7 +155,7 @@ def blank(method: Method, client: ClientInfo) -> nn.Module:
 
 
 def fresh(method: Method, client: ClientInfo, seed: int) -> nn.Module:
-    """A client's network with its initial values: drawn from the seed and each module's name, for all clients alike."""
+    """A client's network with its initial values, drawn from the seed and the modules' names alone."""
     module = blank(method, client)
     for name, part in module.named_modules():
         initialise(part, generator(seed, "init", name))

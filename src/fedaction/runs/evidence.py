@@ -16,6 +16,9 @@ from fedaction.engines.base import Evaluation
 from fedaction.evaluation.accuracy import confusion
 from fedaction.federation.tree import Tree
 
+CLIP_SECONDS = 4.0
+"""How long the report plays a sequence: sequences of any duration are resized to one number of frames."""
+
 
 def confusion_of(client: ClientData, found: Evaluation) -> dict[str, Any]:
     """A client's classes and its confusion matrix, rows true and columns predicted."""
@@ -53,7 +56,7 @@ def samples_of(client: ClientData, found: Evaluation, count: int) -> list[dict[s
         {
             "layout": layout.to_dict(),
             "frames": _rounded(client.test.x[row, 0]),
-            "rate_hz": 20,
+            "rate_hz": client.test.x.shape[2] / CLIP_SECONDS,
             "label": names[int(client.test.y[row])],
             "predicted": names[int(found.predicted[row])],
             "confidence": _finite(round(float(found.confidence[row]), 4)),
