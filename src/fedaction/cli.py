@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -79,12 +80,12 @@ class Bar:
 
     def warned(self, message: str) -> None:
         """See `runs.single.Progress`."""
-        self._bars.console.print(f"[yellow]warning:[/yellow] {message}", highlight=False)
+        self._bars.console.print(f"[yellow]warning:[/yellow] {escape(message)}", highlight=False)
 
 
 def fail(message: str) -> typer.Exit:
     """Prints an error and gives the exit to raise: status 2."""
-    err.print("[red]error:[/red]", message, highlight=False, soft_wrap=True, markup=True)
+    err.print(f"[red]error:[/red] {escape(message)}", highlight=False, soft_wrap=True)
     return typer.Exit(2)
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tests.conftest import make_method, mixed_clients
 
 from fedaction.data.augment import Augment
 from fedaction.engines.base import Training, batch_plan
@@ -14,6 +13,7 @@ from fedaction.federation.state import Job
 from fedaction.federation.tree import tensors_of
 from fedaction.methods import METHODS
 from fedaction.methods.base import fresh, initial_state
+from tests.conftest import make_method, mixed_clients
 
 CPU = torch.device("cpu")
 TRAINING = Training(

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.conftest import TINY, make_client
 
 from fedaction.data.client import ClientData
 from fedaction.federation.state import Update
@@ -17,6 +16,7 @@ from fedaction.federation.tree import tree_bytes
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.runs.study import Quiet
+from tests.conftest import TINY, make_client
 
 ENGINES = ["sequential", "vectorised"]
 

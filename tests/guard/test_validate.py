@@ -39,3 +39,8 @@ def test_good_updates_pass_and_the_rest_goes_on():
     jobs = {"hospital-3": JOB, "hospital-4": replace(JOB, client="hospital-4")}
     assert list(validated(iter([GOOD, bad, GOOD]), jobs.__getitem__, refusals.append)) == [GOOD, GOOD]
     assert [r.client for r in refusals] == ["hospital-4"]
+
+
+def test_what_a_client_would_keep_must_be_finite_too():
+    reason = problem(replace(GOOD, local={"head.bias": torch.tensor([1.0, float("nan")])}), JOB)
+    assert reason is not None and "would keep 'head.bias' with 1 of 2" in reason

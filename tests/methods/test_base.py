@@ -1,12 +1,12 @@
 import pytest
 import torch
-from tests.conftest import TINY, make_client, make_method, mixed_clients
 
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.base import fresh, initial_state
 from fedaction.methods.fedavg import FedAvg, FedAvgSettings
+from tests.conftest import TINY, make_client, make_method, mixed_clients
 
 
 def test_initial_values_depend_on_the_seed_and_the_name_only():

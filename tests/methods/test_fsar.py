@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.conftest import make_client, make_method, mixed_clients
 
 from fedaction.data.layout import KINECT_V2
 from fedaction.engines.sequential import _Resident
@@ -14,6 +13,7 @@ from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState, Update
 from fedaction.methods.base import Batch, fresh, initial_state
 from fedaction.methods.fsar import divergence
+from tests.conftest import make_client, make_method, mixed_clients
 
 
 def nets(method, client):

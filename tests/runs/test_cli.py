@@ -322,3 +322,12 @@ def test_version():
 def test_an_unknown_command_is_an_error():
     result = fedaction("rnu")
     assert result.exit_code == 2 and result.stdout == ""
+
+
+@pytest.mark.parametrize("value", ["lr=[abc]", "stage_layouts=[/x]"])
+def test_user_text_is_not_read_as_markup(tmp_path, value):
+    path = tmp_path / "two.toml"
+    path.write_text(RECIPE)
+    result = CliRunner().invoke(app, ["run", str(path), "--set", value, "--out", str(tmp_path / "x")])
+    assert result.exit_code == 2 and value.partition("=")[2] in result.stderr
+    assert not (tmp_path / "x").exists()

@@ -338,3 +338,8 @@ def test_every_recipe_of_the_project_parses_and_says_what_it_is(path):
 
 def test_the_project_has_recipes():
     assert list((ROOT / "recipes").rglob("*.toml"))
+
+
+def test_yes_and_no_are_not_numbers():
+    with pytest.raises(RecipeError, match=r"rounds is not a yes-or-no key \(got true\)"):
+        parse_recipe({"method": "fsar", "rounds": True})

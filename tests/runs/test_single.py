@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.conftest import TINY, make_client, mixed_clients
 
 from fedaction.data.client import ClientData
 from fedaction.federation.tree import Tree
@@ -18,6 +17,7 @@ from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.report import write_report
 from fedaction.runs.single import SingleRun, choose_device
+from tests.conftest import TINY, make_client, mixed_clients
 
 ENGINES = ["sequential", "vectorised"]
 JOINTS = {"client-0": 25, "client-1": 25, "client-2": 25, "client-3": 20, "client-4": 15}
@@ -399,3 +399,11 @@ def test_a_device_that_is_not_there_is_refused():
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="no CUDA device here; use --device cpu or auto"):
             choose_device("cuda")
+
+
+def test_a_run_whose_recipe_was_changed_is_not_gone_on_with(tmp_path):
+    clients = mixed_clients()
+    carry_out(tmp_path, clients, rounds=1)
+    with pytest.raises(ValueError, match=r"was begun with configuration .* put recipe.toml back"):
+        carry_out(tmp_path, clients, rounds=2, lr=0.5)
+    assert carry_out(tmp_path, clients, rounds=2).heard.rounds == [1, 2]  # longer is not another

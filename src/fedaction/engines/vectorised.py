@@ -43,6 +43,7 @@ from fedaction.methods.base import Batch, Method, fresh
 from fedaction.models.heads import ABSENT, Classifier
 from fedaction.models.layers import use_stacked_form
 
+_WINDOW = 256  # jobs whose updates may be held at once, to give them back in order
 _EVALUATION_BATCH = 256
 _CPU_CHUNK = 8
 _GPU_SHARE = 0.5  # of the card's memory that a chunk's activations may take
@@ -101,18 +102,15 @@ class VectorisedEngine:
         self._sizes: dict[tuple[object, ...], int] = {}
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
-        """See `Engine.train`."""
-        ordered = list(jobs)
-        done: dict[str, Update] = {}
-        following = iter(ordered)
-        awaited = next(following, None)
-        for stack in self._stacks(ordered):
-            for chunk in in_chunks(stack, self._chunk_size(stack)):
-                done.update(self._train(chunk))
-                # Hand on, in the order asked for, whatever is ready, so that finished updates are not kept.
-                while awaited is not None and awaited.client in done:
-                    yield done.pop(awaited.client)
-                    awaited = next(following, None)
+        """See `Engine.train`. Jobs are taken a window at a time, so that memory does not grow with clients."""
+        for window in in_chunks(list(jobs), _WINDOW):
+            done: dict[str, Update] = {}
+            waiting = [job.client for job in window]
+            for stack in self._stacks(window):
+                for chunk in in_chunks(stack, self._chunk_size(stack)):
+                    done.update(self._train(chunk))
+                    while waiting and waiting[0] in done:  # in the order asked for, and kept no longer than that
+                        yield done.pop(waiting.pop(0))
 
     def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
         """See `Engine.evaluate`."""

@@ -1,6 +1,6 @@
 """Updates are checked before they are combined; a bad one is refused, with a reason."""
 
-# pyright: reportPrivateImportUsage=false
+# pyright: reportPrivateImportUsage=false, reportPrivateUsage=false, reportUnknownMemberType=false
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def problem(update: Update, job: Job) -> str | None:
             return f"{who} sent {name!r} with shape {tuple(sent.shape)}; expected {tuple(expected.shape)}"
         if sent.dtype != expected.dtype:
             return f"{who} sent {name!r} as {sent.dtype}; expected {expected.dtype} (shape {tuple(sent.shape)})"
-    floats = {name: sent for name, sent in update.tree.items() if sent.is_floating_point()}
+    # What the client keeps is checked too: it would come back with it next time.
+    held = {**update.tree, **update.local}
+    floats = {name: tensor for name, tensor in held.items() if tensor.is_floating_point()}
     # The largest magnitude is finite only if every value is; all of them are fetched from the device at once.
-    largest: list[float] = (
-        []
-        if not floats
-        else torch.stack([t.double() for t in torch._foreach_norm(list(floats.values()), math.inf)]).tolist()
-    )
-    for (name, sent), value in zip(floats.items(), largest, strict=True):
+    norms = torch._foreach_norm(list(floats.values()), math.inf) if floats else ()
+    largest: list[float] = torch.stack([norm.double() for norm in norms]).tolist() if norms else []
+    for (name, tensor), value in zip(floats.items(), largest, strict=True):
         if not math.isfinite(value):
-            bad = int((~torch.isfinite(sent)).sum())
+            bad = int((~torch.isfinite(tensor)).sum())
+            verb = "sent" if name in update.tree else "would keep"
             return (
-                f"{who} sent {name!r} with {bad} of {sent.numel()} values NaN or infinite; "
-                f"expected finite values of shape {tuple(job.payload[name].shape)}"
+                f"{who} {verb} {name!r} with {bad} of {tensor.numel()} values NaN or infinite; "
+                f"expected finite values of shape {tuple(tensor.shape)}"
             )
     if not (math.isfinite(update.weight) and update.weight > 0):
         return f"{who} sent weight {update.weight}; expected a positive number"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import nn
 
 from fedaction.data.client import ClientInfo
@@ -18,12 +19,13 @@ from fedaction.models.stgcn import STGCN, Coefficients
 class BackboneSettings(Settings):
     """The network. Defaults are FSAR's: a quarter of ST-GCN's width, the last unit 256 wide, projection 128."""
 
-    model_width: int = 16
-    model_last: int = 256
-    model_units: tuple[int, int, int] = (4, 3, 3)
-    model_projection: int = 128
+    model_width: int = Field(16, ge=1)
+    model_last: int = Field(256, ge=0)
+    """Channels of the very last unit; 0: as its block."""
+    model_units: tuple[PositiveInt, PositiveInt, PositiveInt] = (4, 3, 3)
+    model_projection: int = Field(128, ge=0)
     """0: no projection, the classifier reads the pooled features."""
-    model_dropout: float = 0.0
+    model_dropout: float = Field(0.0, ge=0, lt=1)
     model_graph: str = "spatial_legacy"
     model_importance: bool = True
 

@@ -7,7 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class RunState:
         visits: how often each client has been sent something.
         metrics_length: bytes of the metrics table that belong to it.
         best: the best mean accuracy so far, and the round it was reached in.
+        configuration: a hash of the recipe it comes from.
     """
 
     round: int
@@ -42,6 +43,7 @@ class RunState:
     visits: Mapping[str, int] = field(default_factory=dict[str, int])
     metrics_length: int = 0
     best: tuple[float, int] = (-1.0, 0)
+    configuration: str = ""
 
 
 class CheckpointError(ValueError):
@@ -68,6 +70,7 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
         "metrics_length": state.metrics_length,
         "best": list(state.best),
         "groups": sorted(state.server.groups),
+        "configuration": state.configuration,
     }
     record["sha256"] = _digest(record, blob)
     write_atomically(folder / f"{stem}.json", json.dumps(record, allow_nan=False).encode())
@@ -112,6 +115,7 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
             {str(client): int(count) for client, count in record["visits"].items()},
             int(record["metrics_length"]),
             (float(record["best"][0]), int(record["best"][1])),
+            str(record["configuration"]),
         )
     except CheckpointError:
         raise
@@ -183,4 +187,4 @@ def moved(state: RunState, device: torch.device) -> RunState:
         move(state.server.memory),
     )
     locals_ = {client: move(tree) for client, tree in state.locals.items()}
-    return RunState(state.round, server, locals_, state.visits, state.metrics_length, state.best)
+    return replace(state, server=server, locals=locals_)

@@ -116,11 +116,11 @@ class Recipe:
         run = self.run.model_copy(update={"method": method, "baselines": (), "seeds": (seed,)})
         return Recipe(run, self.source, {method: self.methods[method]})
 
-    def configuration(self) -> str:
-        """A hash of everything that decides the result of `method`, but for the seed."""
+    def configuration(self, *besides: str) -> str:
+        """A hash of everything that decides the result of `method`, but for the seed and the keys named."""
         values = self.only(self.run.method, 0).flat()
-        text = json.dumps({k: v for k, v in values.items() if k not in _NOT_HASHED}, sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        left = {key: value for key, value in values.items() if key not in _NOT_HASHED and key not in besides}
+        return hashlib.blake2b(json.dumps(left, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -164,6 +164,9 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
     for key in values:
         if key not in known:
             raise RecipeError(f"{origin}: there is no key {key!r}{_nearest(key, known)}")
+        kinds_of_key = [kind.model_fields[key].annotation for kind in kinds.values() if key in kind.model_fields]
+        if isinstance(values[key], bool) and bool not in kinds_of_key:  # which pydantic would take for 0 or 1
+            raise RecipeError(f"{origin}: {key} is not a yes-or-no key (got {str(values[key]).lower()})")
     parsed: dict[str, Settings] = {}
     for name, kind in kinds.items():
         try:

@@ -114,13 +114,19 @@ class SingleRun:
 
     def _open(self) -> tuple[RunState, MetricsFile]:
         """The newest whole checkpoint whose metrics are there, or a fresh start."""
+        configuration = self.recipe.configuration("rounds")  # a run may be made longer
         table = self.folder / "metrics.jsonl"
         checkpoints = self.folder / "checkpoints"
         checkpoints.mkdir(exist_ok=True)
         state = latest_checkpoint(checkpoints, table.stat().st_size if table.exists() else 0)
         if state is None:
             (self.folder / "clock.jsonl").unlink(missing_ok=True)
-            state = RunState(0, initial_state(self.method, self.seed))
+            state = RunState(0, initial_state(self.method, self.seed), configuration=configuration)
+        if state.configuration != configuration:
+            raise ValueError(
+                f"{self.folder} was begun with configuration {state.configuration}, but its recipe now says "
+                f"{configuration}; put recipe.toml back as it was, or run the new recipe into another directory"
+            )
         prune(checkpoints, state.round, self.recipe.run.keep_checkpoints)
         return moved(state, self.device), MetricsFile(table, state.metrics_length)
 

@@ -1,0 +1,31 @@
+"""The same results on a GPU. Run with `pytest -m gpu` where there is one."""
+
+import pytest
+import torch
+
+from fedaction.engines.sequential import SequentialEngine
+from fedaction.engines.vectorised import VectorisedEngine
+from fedaction.methods import METHODS
+from fedaction.methods.base import initial_state
+from tests.conftest import make_method, mixed_clients
+from tests.engines.test_engines_agree import CPU, TOLERANCE, TRAINING, jobs_of
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
+def test_cuda_agrees_with_the_cpu_and_with_itself(double, name, kind):
+    clients = mixed_clients()
+    method = make_method(name, clients, model_dropout=0.2)
+    jobs = jobs_of(method, initial_state(method, 3), clients)
+    expected = list(SequentialEngine(method, clients, TRAINING, CPU).train(jobs))
+    cuda = torch.device("cuda")
+    first, second = (list(kind(method, clients, TRAINING, cuda).train(jobs)) for _ in range(2))
+    for one, two, again in zip(expected, first, second, strict=True):
+        for n in one.tree:
+            torch.testing.assert_close(one.tree[n], two.tree[n].cpu(), atol=TOLERANCE, rtol=TOLERANCE)
+            assert torch.equal(two.tree[n], again.tree[n]), n
