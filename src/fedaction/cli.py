@@ -168,8 +168,14 @@ def report(
 
 
 @app.command()
-def recipes(as_json: JsonFlag = False) -> None:
-    """List the recipes in ./recipes, with what each one is."""
+def recipes(
+    keys: Annotated[bool, typer.Option("--keys", help="List every key a recipe may have, with its default.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the recipes in ./recipes, with what each one is; or the keys of recipes."""
+    if keys:
+        _show_keys()
+        return
     found: list[dict[str, str]] = []
     for path in sorted(Path("recipes").rglob("*.toml")):
         first = path.read_text(encoding="utf-8").splitlines()[:1]
@@ -310,6 +316,17 @@ def bench_engines(
     for name, speed in result["samples_per_second"].items():
         out.print(f"{name}: {speed:,.0f} samples/s on {result['device']}", highlight=False)
     out.print(f"speed-up: {result['speed_up']:.1f}", highlight=False)
+
+
+def _show_keys() -> None:
+    from fedaction.runs.recipe import all_keys
+
+    for reader, fields in all_keys().items():
+        table = Table("key", "default", "what it is", title=reader, title_justify="left", box=None)
+        for key, field in fields.items():
+            default = "(must be given)" if field.is_required() else json.dumps(field.default)
+            table.add_row(key, escape(default), escape(field.description or ""))
+        out.print(table, "")
 
 
 def _study() -> Any:

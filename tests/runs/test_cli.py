@@ -331,3 +331,10 @@ def test_user_text_is_not_read_as_markup(tmp_path, value):
     result = CliRunner().invoke(app, ["run", str(path), "--set", value, "--out", str(tmp_path / "x")])
     assert result.exit_code == 2 and value.partition("=")[2] in result.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_every_key_is_listed_with_its_default():
+    result = CliRunner().invoke(app, ["recipes", "--keys"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
+    for words in ("clients_per_round", "ats_coefficients", "stage_layouts", "store_paths", "(must be given)"):
+        assert words in result.stdout

@@ -29,7 +29,7 @@ Metrics = Mapping[str, Tensor]
 class Settings(BaseModel):
     """Keys of a recipe: frozen and validated; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ FSAR (Guo et al., ICCV 2023), section 3.2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,21 +17,14 @@ from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.skeleton import BackboneSettings, body_of, build_stgcn, joint_parts
 
 
-class FedAvgSettings(BackboneSettings):
-    """Keys of a recipe that this method reads."""
-
-    buffers: Literal["local", "average"] = "local"
-    """What becomes of normalisation statistics: kept by each client, or averaged with the weights."""
-
-
 class FedAvg(Method):
     """Backbone averaged by n_i / n (Eq. 4); classifier, data normalisation and its statistics stay local."""
 
     name = "fedavg"
-    settings_type = FedAvgSettings
-    settings: FedAvgSettings
+    settings_type = BackboneSettings
+    settings: BackboneSettings
 
-    def __init__(self, clients: Iterable[ClientInfo], settings: FedAvgSettings) -> None:
+    def __init__(self, clients: Iterable[ClientInfo], settings: BackboneSettings) -> None:
         super().__init__(clients, settings)
         self.body = body_of(self.clients.values())
 
@@ -54,10 +46,7 @@ class FedAvg(Method):
 
     def parts(self, client: ClientInfo) -> Mapping[str, Part]:
         """The edge masks, over the client's joints."""
-        if not self.settings.model_importance:
-            return {}
-        names = [f"importance.{i}" for i in range(sum(self.settings.model_units))]
-        return joint_parts(client, self.body, names)
+        return joint_parts(client, self.body, self.settings.masks())
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """Cross-entropy (the loss of Eqs. 2 and 3)."""

@@ -37,14 +37,15 @@ class FSARSettings(BackboneSettings):
     kd_detach: bool = True
     """Whether the branch's prediction is a fixed target for the local one."""
     lambda_ce: float = Field(1.0, ge=0)
+    """Weight of the cross-entropies (Eq. 9)."""
     lambda_kd: float = Field(1.0, ge=0)
+    """Weight of the distillation (Eq. 8)."""
     lambda_reg: float = Field(0.1, ge=0)
+    """Weight of the pull to the received weights (Eq. 10)."""
     tau: float = Field(0.8, ge=0, le=1)
     """Share of the clients' mean in the next model; the rest is the model they were sent. 1: plain averaging."""
     xi: float = Field(0.8, ge=0)
     """How far the model sent looks ahead along the last round's change. 0: not at all."""
-    buffers: Literal["local", "average"] = "local"
-    """What becomes of normalisation statistics: kept by each client, or averaged with the weights."""
 
 
 class FSAR(Method):
@@ -85,10 +86,8 @@ class FSAR(Method):
 
     def parts(self, client: ClientInfo) -> Mapping[str, Part]:
         """I and the edge masks, over the client's joints."""
-        names = ["topology.I"] if self.settings.ats else []
-        if self.settings.model_importance:
-            names += [f"importance.{i}" for i in range(sum(self.settings.model_units))]
-        return joint_parts(client, self.body, names)
+        learned = ["topology.I"] if self.settings.ats else []
+        return joint_parts(client, self.body, [*learned, *self.settings.masks()])
 
     def undecayed(self) -> tuple[str, ...]:
         """The learned topology is not pulled to zero."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import torch
 from pydantic import Field, PositiveInt
@@ -20,14 +21,25 @@ class BackboneSettings(Settings):
     """The network. Defaults are FSAR's: a quarter of ST-GCN's width, the last unit 256 wide, projection 128."""
 
     model_width: int = Field(16, ge=1)
+    """Channels of the first of three blocks; each next has twice as many."""
     model_last: int = Field(256, ge=0)
     """Channels of the very last unit; 0: as its block."""
     model_units: tuple[PositiveInt, PositiveInt, PositiveInt] = (4, 3, 3)
+    """Units in each block."""
     model_projection: int = Field(128, ge=0)
     """0: no projection, the classifier reads the pooled features."""
     model_dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout rate inside units."""
     model_graph: str = "spatial_legacy"
+    """Partition of the body's graph: spatial_legacy, spatial_full or inward_outward."""
     model_importance: bool = True
+    """Whether every unit has a learned mask on the graph's edges."""
+    buffers: Literal["local", "average"] = "local"
+    """What becomes of normalisation statistics: kept by each client, or averaged with the weights."""
+
+    def masks(self) -> list[str]:
+        """The names of the edge masks, which are over joints."""
+        return [f"importance.{unit}" for unit in range(sum(self.model_units))] if self.model_importance else []
 
 
 def body_of(clients: Iterable[ClientInfo]) -> Layout:

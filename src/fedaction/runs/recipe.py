@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from pydantic import Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from fedaction.methods import METHODS
 from fedaction.methods.base import Settings
@@ -27,15 +28,20 @@ class RunSettings(Settings):
     """Keys that every recipe has."""
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """What the run is called: letters, digits, dots, dashes. Default: from the recipe's path."""
     method: str
+    """The method: fsar, fedavg."""
     baselines: tuple[str, ...] = ()
     """Methods run beside it on the same clients and seeds, to compare with."""
     seeds: tuple[int, ...] = Field((0,), min_length=1)
+    """One run per seed; results are means over them."""
     data: str = "stage"
+    """Where clients come from: stage (synthetic) or store (your imported recordings)."""
     data_seed: int = 0
     """What the data itself is drawn from (the stage, partitions); the same for every seed of a study."""
 
     rounds: int = Field(20, ge=1)
+    """How often the server combines updates."""
     clients_per_round: int = Field(0, ge=0)
     """0: all."""
     quorum: float = Field(0.5, ge=0, le=1)
@@ -45,24 +51,37 @@ class RunSettings(Settings):
     deadline: float = Field(0.0, ge=0)
     """Simulated seconds after which answers are ignored; 0: none."""
     seconds_per_sample: float = Field(0.01, gt=0)
+    """How long an ordinary client takes for a training sample, for the deadline."""
     speed_spread: float = Field(0.5, ge=0)
+    """How unequal clients' speeds are: standard deviation of their logarithm."""
 
     batch_size: int = Field(32, ge=1)
+    """Samples per local step; a client with fewer takes all it has."""
     local_epochs: int = Field(1, ge=1)
+    """Passes over a client's data per round."""
     lr: float = Field(0.1, gt=0)
+    """Learning rate of the clients' SGD."""
     lr_decay: float = Field(1.0, gt=0, le=1)
     """Factor on the learning rate each round."""
     momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum of the clients' SGD; starts anew every round."""
     nesterov: bool = False
+    """Whether that momentum looks ahead."""
     weight_decay: float = Field(1e-4, ge=0)
+    """L2 penalty on weights, except those a method leaves out."""
     clip_norm: float = Field(0.0, ge=0)
     """The largest gradient norm; 0: no limit."""
     augment: bool = True
+    """Random shear and temporal crop of training sequences; never at test."""
     augment_shear: float = Field(0.5, ge=0)
+    """Largest entry of the shear."""
     augment_crop: int = Field(6, ge=0)
+    """A sequence is padded by frames / this at both ends, then cropped; 0: no crop."""
 
     engine: Literal["sequential", "vectorised"] = "sequential"
+    """sequential (any machine) or vectorised (many clients at once on a GPU)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto, cpu or cuda."""
     workers: int = Field(0, ge=0)
     """Sequential engine: clients trained side by side; 0: one per core."""
     clients_per_step: int = Field(0, ge=0)
@@ -70,8 +89,11 @@ class RunSettings(Settings):
     tf32: bool = True
     """On a GPU: faster float32 products with 10-bit mantissas."""
     evaluate_every: int = Field(1, ge=1)
+    """Rounds between evaluations."""
     checkpoint_every: int = Field(1, ge=1)
+    """Rounds between checkpoints."""
     keep_checkpoints: int = Field(2, ge=1)
+    """How many of the last checkpoints stay; the best stays anyway."""
     report_samples: int = Field(6, ge=0)
     """Test sequences per client that the report can play; 0 keeps recordings out of it."""
 
@@ -178,6 +200,14 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
     if len(set(run.seeds)) != len(run.seeds):
         raise RecipeError(f"{origin}: a seed is named twice in {list(run.seeds)}")
     return Recipe(run, source, parsed)
+
+
+def all_keys() -> dict[str, dict[str, FieldInfo]]:
+    """Every key a recipe may have, by who reads it: every run, a kind of data, a method."""
+    keys: dict[str, dict[str, FieldInfo]] = {"every run": RunSettings.model_fields}
+    keys |= {f'data = "{name}"': kind.model_fields for name, kind in SOURCES.items()}
+    keys |= {f'method = "{name}"': kind.settings_type.model_fields for name, kind in METHODS.items()}
+    return keys
 
 
 def dump_recipe(recipe: Recipe) -> str:

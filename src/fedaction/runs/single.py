@@ -170,7 +170,6 @@ class SingleRun:
         jobs = {name: self._job(state, name, round, self.method.payload) for name in plan.working}
         refusals: list[Refusal] = []
         accepted: dict[str, Update] = {}
-
         up = 0
 
         def counted(updates: Iterable[Update]) -> Iterator[Update]:

@@ -10,7 +10,7 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from fedaction.data.client import ClientData
 from fedaction.methods import METHODS
@@ -22,6 +22,33 @@ from fedaction.runs.report import write_report
 from fedaction.runs.single import Progress, SingleRun, choose_device
 
 METRIC = "accuracy"
+
+
+class RunResult(TypedDict):
+    """What `result.json` holds.
+
+    Accuracies are shares, 0 to 1. Over several seeds, `mean` and `clients` are means, `std` is the standard deviation
+    of the seeds' means, and times and bytes are sums.
+    """
+
+    run: str
+    name: str
+    method: str
+    seed: int
+    metric: str
+    mean: float
+    std: float | None
+    clients: dict[str, float | None]
+    rounds: int
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+    configuration: str
+    engine: str
+    device: str
+    complete: bool
+    seeds: NotRequired[dict[str, float]]
+    baselines: NotRequired[dict[str, RunResult]]
 
 
 class Quiet:
@@ -54,7 +81,7 @@ def load_clients(recipe: Recipe) -> dict[str, ClientData]:
     return clients
 
 
-def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) -> RunResult:
     """Runs everything a recipe names, or what is left of it, and writes results and the report.
 
     Args:
@@ -75,13 +102,19 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
         part = recipe.only(method, seed)
         if home != folder:
             write_atomically(home / "recipe.toml", dump_recipe(part).encode())
-        if not (home / "evidence.json").exists():  # a run's last file
+        if not _done(part, home):
             SingleRun(part, clients, home, progress or Quiet()).execute()
         write_json(home / "result.json", summary(part, home))
     result = study_result(recipe, folder)
     write_json(folder / "result.json", result)
     write_report(folder)
     return result
+
+
+def _done(recipe: Recipe, home: Path) -> bool:
+    """Whether a run has come to its end: its last checkpoint is there, and the evidence written after it."""
+    last = home / "checkpoints" / f"round-{recipe.run.rounds:06d}.json"
+    return last.exists() and (home / "evidence.json").exists()
 
 
 def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
@@ -91,7 +124,7 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
         initial_state(METHODS[name]([client.info for client in clients.values()], settings), recipe.run.seeds[0])
 
 
-def resume_study(folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+def resume_study(folder: Path, progress: Progress | None = None) -> RunResult:
     """Goes on with a study where it stopped; one that is done is only summed up again."""
     recipe = folder / "recipe.toml"
     if not recipe.exists():
@@ -99,7 +132,7 @@ def resume_study(folder: Path, progress: Progress | None = None) -> dict[str, An
     return run_study(load_recipe(recipe), folder, progress)
 
 
-def summary(recipe: Recipe, home: Path) -> dict[str, Any]:
+def summary(recipe: Recipe, home: Path) -> RunResult:
     """The result of one run, from its files."""
     rows = read_rows(home / "metrics.jsonl")
     tests = [row for row in rows if row.split == "test" and row.name == METRIC]
@@ -126,9 +159,9 @@ def summary(recipe: Recipe, home: Path) -> dict[str, Any]:
     }
 
 
-def study_result(recipe: Recipe, folder: Path) -> dict[str, Any]:
+def study_result(recipe: Recipe, folder: Path) -> RunResult:
     """The method's result over all seeds, and each baseline's."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[RunResult]] = {}
     for method, seed, home in parts_of(recipe, folder):
         found.setdefault(method, []).append(summary(recipe.only(method, seed), home))
     result = _over_seeds(found.pop(recipe.run.method))
@@ -137,17 +170,18 @@ def study_result(recipe: Recipe, folder: Path) -> dict[str, Any]:
     return result
 
 
-def _over_seeds(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """One run's result, or several seeds': means of accuracies, sums of times and bytes."""
-    result = dict(runs[0])
-    means = [float(run["mean"]) for run in runs]
+def _over_seeds(runs: list[RunResult]) -> RunResult:
+    """One run's result, or several seeds'."""
+    result = runs[0].copy()
+    means = [run["mean"] for run in runs]
     result["mean"] = statistics.fmean(means)
     result["std"] = statistics.stdev(means) if len(means) > 1 else None
     result["clients"] = {
-        client: statistics.fmean(float(run["clients"][client]) for run in runs) for client in runs[0]["clients"]
+        client: statistics.fmean(run["clients"][client] or 0.0 for run in runs) for client in runs[0]["clients"]
     }
-    for key in ("seconds", "bytes_up", "bytes_down"):
-        result[key] = sum(run[key] for run in runs)
+    result["seconds"] = sum(run["seconds"] for run in runs)
+    result["bytes_up"] = sum(run["bytes_up"] for run in runs)
+    result["bytes_down"] = sum(run["bytes_down"] for run in runs)
     result["complete"] = all(run["complete"] for run in runs)
     result["seeds"] = {str(run["seed"]): run["mean"] for run in runs}
     return result

@@ -1,0 +1,40 @@
+import torch
+
+from fedaction.engines.base import Training, plan_of
+from fedaction.engines.sequential import SequentialEngine
+from fedaction.methods.base import fresh, initial_state
+from fedaction.runs import bench
+
+
+def test_the_bare_loop_does_the_same_work_as_the_engine(double):
+    """A ratio between two pieces of work means something only if they are the same work."""
+    clients = bench.make_clients(bench.STGCN_CLIENTS, 2)
+    clients = {n: c for n, c in clients.items()}
+    training = Training(seed=0, batch_size=8, lr=0.01)
+    method = bench._Averaging([c.info for c in clients.values()], bench.STGCN_CLIENTS)
+    server = initial_state(method, 0)
+    jobs = bench._jobs(method, server)
+    engine = SequentialEngine(method, clients, training, torch.device("cpu"))
+    found = method.combine(server, engine.train(jobs)).shared
+    model = fresh(method, method.clients[jobs[0].client], 0)
+    weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    plans = {job.client: plan_of(training, job, 16) for job in jobs}
+    expected = bench.bare_round(model, weights, clients, plans, training.lr)
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-9, rtol=1e-9)
+
+
+def test_ratios_are_there_and_plausible():
+    ticks = []
+    result = bench.bench_loop(clients=2, rounds=1, tick=ticks.append)
+    for name, parameters in (("ST-GCN", 216_768), ("MLP", 4_867_896)):
+        found = result["workloads"][name]
+        assert found["parameters"] == parameters
+        assert 0.1 < found["ratio_all_workers"] < 10 and 0.1 < found["ratio_one_worker"] < 10
+    assert {"ST-GCN: bare", "MLP: all workers"} <= set(ticks)
+
+
+def test_engines_are_compared():
+    result = bench.bench_engines(clients=2, rounds=1, device=torch.device("cpu"))
+    assert result["device"] == "CPU" and result["seconds"].keys() == {"sequential", "vectorised"}
+    assert abs(result["speed_up"] - result["seconds"]["sequential"] / result["seconds"]["vectorised"]) < 1e-9
