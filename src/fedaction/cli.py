@@ -57,8 +57,10 @@ class Bar:
             TimeRemainingColumn(),
             TextColumn("{task.fields[accuracy]}"),
             console=err,
+            disable=not err.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._rounds: dict[str, int] = {}
 
     def __enter__(self) -> Bar:
         self._bars.start()
@@ -69,6 +71,7 @@ class Bar:
 
     def started(self, label: str, round: int, rounds: int) -> None:
         """See `runs.single.Progress`."""
+        self._rounds[label] = rounds
         self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, accuracy="")
 
     def advanced(self, label: str, round: int, accuracy: float | None) -> None:
@@ -77,6 +80,10 @@ class Bar:
         self._bars.update(task, completed=round)
         if accuracy is not None:
             self._bars.update(task, accuracy=f"accuracy {accuracy:.1%}")
+        rounds = self._rounds[label]
+        if not err.is_terminal and (round * 10 // rounds > (round - 1) * 10 // rounds):  # in a log: ten lines a run
+            said = "" if accuracy is None else f", accuracy {accuracy:.1%}"
+            err.print(f"{label}: round {round} of {rounds}{said}", highlight=False)
 
     def warned(self, message: str) -> None:
         """See `runs.single.Progress`."""
