@@ -91,9 +91,14 @@ class Engine(Protocol):
 
 
 def set_precision(tf32: bool) -> None:
-    """Whether a GPU may round the inputs of float32 products to 10 bits of mantissa (TF32), in both engines alike."""
+    """Sets how a GPU computes, for both engines alike: the same twice, and as exactly as asked.
+
+    With `tf32` it may round the inputs of float32 products to 10 bits of mantissa.
+    """
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.deterministic = True  # else a convolution's gradient differs from run to run
+    torch.backends.cudnn.benchmark = False
 
 
 def batch_plan(samples: int, batch_size: int, epochs: int, generator: torch.Generator) -> Tensor:
@@ -152,16 +157,6 @@ def placed(data: Mapping[str, ClientData], device: torch.device) -> dict[str, Cl
         return replace(examples, x=examples.x.to(device), y=examples.y.to(device))
 
     return {k: replace(c, train=move(c.train), test=move(c.test)) for k, c in data.items()}
-
-
-def split_result(
-    method: Method, job: Job, tensors: Mapping[str, Tensor], samples: int, metrics: Mapping[str, float]
-) -> Update:
-    """An update from a client's tensors after training: what is shared goes up, what is LOCAL stays."""
-    scopes = method.scopes_of(job.client)
-    shared = {n: t for n, t in tensors.items() if scopes[n] in (Scope.GLOBAL, Scope.GROUP)}
-    local = {n: t for n, t in tensors.items() if scopes[n] is Scope.LOCAL}
-    return Update(job.client, job.group, job.version, shared, local, float(samples), metrics)
 
 
 def evaluation(client: str, logits: Tensor, y: Tensor) -> Evaluation:

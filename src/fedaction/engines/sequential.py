@@ -28,7 +28,6 @@ from fedaction.engines.base import (
     evaluation,
     placed,
     plan_of,
-    split_result,
     trainable,
     undecayed,
 )
@@ -144,8 +143,9 @@ class SequentialEngine:
                 value = value.detach()
                 sums[name] = sums[name] + value if name in sums else value.clone()
         means = {name: float(total) / len(plan) for name, total in sums.items()}
-        tensors = {n: net.tensors[n].detach().clone() for n, s in scopes.items() if s is not Scope.FROZEN}
-        return split_result(method, job, tensors, len(train), means)
+        sent = {n: net.tensors[n].detach().clone() for n, s in scopes.items() if s in (Scope.GLOBAL, Scope.GROUP)}
+        kept = {n: net.tensors[n].detach().clone() for n, s in scopes.items() if s is Scope.LOCAL}
+        return Update(client, job.group, job.version, sent, kept, float(len(train)), means)
 
     def _optimiser(self, client: str, module: nn.Module, lr: float) -> torch.optim.SGD:
         parameters = trainable(self._method, client, module)

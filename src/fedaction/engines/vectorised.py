@@ -32,7 +32,6 @@ from fedaction.engines.base import (
     in_chunks,
     placed,
     plan_of,
-    split_result,
     trainable,
     undecayed,
 )
@@ -251,17 +250,13 @@ class VectorisedEngine:
                     total = sums.setdefault(name, torch.zeros(len(jobs), device=self._device))
                     total[:active] += value.detach()
         means = {name: (total.cpu() / torch.tensor(steps)).tolist() for name, total in sums.items()}
-        slices = self._slices(jobs, state, skeleton)
-        return {
-            job.client: split_result(
-                method,
-                job,
-                slices[i],
-                len(self._data[job.client].train),
-                {name: values[i] for name, values in means.items()},
-            )
-            for i, job in enumerate(jobs)
-        }
+        trees, locals_ = self._slices(jobs, state, skeleton)
+        updates: dict[str, Update] = {}
+        for i, job in enumerate(jobs):
+            metrics = {name: values[i] for name, values in means.items()}
+            samples = float(len(self._data[job.client].train))
+            updates[job.client] = Update(job.client, job.group, job.version, trees[i], locals_[i], samples, metrics)
+        return updates
 
     def _step(
         self,
@@ -294,21 +289,28 @@ class VectorisedEngine:
 
     def _slices(
         self, jobs: Sequence[Job], state: Mapping[str, Tensor], skeleton: _Skeleton
-    ) -> list[dict[str, Tensor]]:
-        """Each client's tensors out of the stack, padding cut off.
+    ) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
+        """What each client sends, and what it keeps, out of the stack.
 
         What is sent is a view, let go once it is combined. What stays with a client is a copy: a view would keep the
         whole stack alive for as long as one of its clients does not train again.
         """
-        slices: list[dict[str, Tensor]] = [{} for _ in jobs]
+        trees: list[dict[str, Tensor]] = [{} for _ in jobs]
+        locals_: list[dict[str, Tensor]] = [{} for _ in jobs]
+        classes = [len(self._method.clients[job.client].classes) for job in jobs]
         for name, scope in self._method.scopes_of(jobs[0].client).items():
             if scope is Scope.FROZEN:
                 continue
-            for job, tensors, tensor in zip(jobs, slices, state[name].detach().unbind(), strict=True):
-                if name in skeleton.rows:
-                    tensor = tensor[: len(self._method.clients[job.client].classes)]
-                tensors[name] = tensor.clone() if scope is Scope.LOCAL else tensor
-        return slices
+            tensors = state[name].detach().unbind()
+            if name in skeleton.rows:  # padding is cut off
+                tensors = [tensor[:count] for tensor, count in zip(tensors, classes, strict=True)]
+            if scope is Scope.LOCAL:
+                for kept, tensor in zip(locals_, tensors, strict=True):
+                    kept[name] = tensor.clone()
+            else:
+                for tree, tensor in zip(trees, tensors, strict=True):
+                    tree[name] = tensor
+        return trees, locals_
 
     # Evaluation
 

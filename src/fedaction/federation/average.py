@@ -26,27 +26,35 @@ class RunningMean:
     def __init__(self) -> None:
         self._means: dict[str, Tensor] = {}
         self._weights: dict[str, Tensor | float] = {}
+        self._common: float | None = 0.0  # the weight of every name, as long as all trees had the same ones whole
 
     def add(self, tree: Tree, weight: float, parts: Parts | None = None) -> None:
         """Folds a tree in with a positive weight."""
         if not weight > 0:
             raise ValueError(f"an update's weight must be positive, got {weight}")
-        parts = parts or {}
-        whole: dict[float, list[str]] = {}  # share of the mean -> names
+        if self._common is not None and not parts and (not self._means or tree.keys() == self._means.keys()):
+            self._common += weight
+            if not self._means:
+                self._means = {name: _accumulator(tensor).clone() for name, tensor in tree.items()}
+            else:  # one share for all tensors: a launch or two, not one for each
+                tensors = [_accumulator(tree[name]) for name in self._means]
+                torch._foreach_lerp_(list(self._means.values()), tensors, weight / self._common)
+            return
+        if self._common is not None:
+            self._weights = dict.fromkeys(self._means, self._common)
+            self._common = None
         for name, tensor in tree.items():
             held = self._weights.get(name)
-            if name in parts or isinstance(held, Tensor):
+            if name in (parts or {}) or isinstance(held, Tensor):
                 # Where others hold a part, one that is whole is the part that covers everything.
                 everything = Part(tuple(tensor.shape), (None,) * tensor.dim())
-                self._add_part(name, tensor, weight, parts.get(name, everything))
+                self._add_part(name, tensor, weight, (parts or {}).get(name, everything))
             elif held is None:
                 self._means[name] = _accumulator(tensor).clone()
                 self._weights[name] = weight
             else:
                 self._weights[name] = held + weight
-                whole.setdefault(weight / (held + weight), []).append(name)
-        for share, names in whole.items():  # one launch for many tensors
-            torch._foreach_lerp_([self._means[n] for n in names], [_accumulator(tree[n]) for n in names], share)
+                self._means[name].lerp_(_accumulator(tensor), weight / (held + weight))
 
     def _add_part(self, name: str, tensor: Tensor, weight: float, part: Part) -> None:
         values = _accumulator(tensor)
@@ -68,8 +76,8 @@ class RunningMean:
             raise KeyError(f"means of tensors that the server does not hold: {sorted(unknown)}")
         result = dict(previous)
         for name, mean in self._means.items():
-            old, held = previous[name], self._weights[name]
-            new = mean if isinstance(held, float | int) else torch.where(held > 0, mean, old.to(mean.dtype))
+            old, held = previous[name], self._weights.get(name)
+            new = torch.where(held > 0, mean, old.to(mean.dtype)) if isinstance(held, Tensor) else mean
             # Counters (integers) are averaged as numbers and rounded back.
             result[name] = new if old.is_floating_point() else new.round().to(old.dtype)
         return result
@@ -99,10 +107,12 @@ def scoped_average(
     shared, groups = RunningMean(), dict[str, RunningMean]()
     for update in updates:
         scopes, parts = scopes_of(update.client), parts_of(update.client)
-        for scope in (Scope.GLOBAL, Scope.GROUP):
-            tree = {name: t for name, t in update.tree.items() if scopes[name] is scope}
-            mean = shared if scope is Scope.GLOBAL else groups.setdefault(update.group, RunningMean())
-            mean.add(tree, update.weight, parts)
+        own = {name: tensor for name, tensor in update.tree.items() if scopes[name] is Scope.GROUP}
+        common = {n: t for n, t in update.tree.items() if n not in own} if own else update.tree
+        shared.add(common, update.weight, {n: part for n, part in parts.items() if n in common})
+        if own:
+            mean = groups.setdefault(update.group, RunningMean())
+            mean.add(own, update.weight, {n: part for n, part in parts.items() if n in own})
     return ServerState(
         version=server.version + 1,
         shared=shared.over(server.shared),
