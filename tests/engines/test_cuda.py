@@ -6,7 +6,7 @@ import torch
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.methods import METHODS
-from fedaction.methods.base import initial_state
+from fedaction.methods.start import initial_state
 from tests.conftest import make_method, mixed_clients
 from tests.engines.test_engines_agree import CPU, TOLERANCE, TRAINING, jobs_of
 

@@ -12,7 +12,7 @@ from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job
 from fedaction.federation.tree import tensors_of
 from fedaction.methods import METHODS
-from fedaction.methods.base import fresh, initial_state
+from fedaction.methods.start import fresh, initial_state
 from tests.conftest import make_method, mixed_clients
 
 CPU = torch.device("cpu")

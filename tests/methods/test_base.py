@@ -4,9 +4,9 @@ import torch
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
 from fedaction.federation.tree import tensors_of
-from fedaction.methods.base import fresh, initial_state
 from fedaction.methods.fedavg import FedAvg
 from fedaction.methods.skeleton import BackboneSettings
+from fedaction.methods.start import fresh, initial_state
 from tests.conftest import TINY, make_client, make_method, mixed_clients
 
 

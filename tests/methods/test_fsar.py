@@ -11,8 +11,9 @@ from fedaction.engines.sequential import _Resident
 from fedaction.federation.scope import FROZEN, GLOBAL, LOCAL
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState, Update
-from fedaction.methods.base import Batch, fresh, initial_state
+from fedaction.methods.base import Batch
 from fedaction.methods.fsar import divergence
+from fedaction.methods.start import fresh, initial_state
 from tests.conftest import make_client, make_method, mixed_clients
 
 

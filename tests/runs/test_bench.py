@@ -2,7 +2,7 @@ import torch
 
 from fedaction.engines.base import Training, plan_of
 from fedaction.engines.sequential import SequentialEngine
-from fedaction.methods.base import fresh, initial_state
+from fedaction.methods.start import fresh, initial_state
 from fedaction.runs import bench
 
 

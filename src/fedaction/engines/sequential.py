@@ -34,7 +34,8 @@ from fedaction.engines.base import (
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods.base import Batch, Method, fresh
+from fedaction.methods.base import Batch, Method
+from fedaction.methods.start import fresh
 
 _Result = TypeVar("_Result")
 _EVALUATION_BATCH = 256

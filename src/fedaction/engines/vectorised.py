@@ -38,7 +38,8 @@ from fedaction.engines.base import (
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree
-from fedaction.methods.base import Batch, Method, fresh
+from fedaction.methods.base import Batch, Method
+from fedaction.methods.start import fresh
 from fedaction.models.heads import ABSENT, Classifier
 from fedaction.models.layers import use_stacked_form
 
@@ -235,7 +236,7 @@ class VectorisedEngine:
 
         for step in range(min(steps[0], limit or steps[0])):
             active = sum(1 for count in steps if count > step)
-            live = {n: t[:active] for n, t in state.items()}
+            live = dict(state) if active == len(jobs) else {n: t[:active] for n, t in state.items()}
             parameters = {n: live.pop(n).detach().requires_grad_() for n in skeleton.parameters}
             x, y = feed.batch(step, active)
             values: dict[str, Tensor] = vmap(loss_of, randomness="error")(
@@ -249,8 +250,9 @@ class VectorisedEngine:
                 for name, value in values.items():
                     total = sums.setdefault(name, torch.zeros(len(jobs), device=self._device))
                     total[:active] += value.detach()
-        means = {name: (total.cpu() / torch.tensor(steps)).tolist() for name, total in sums.items()}
         trees, locals_ = self._slices(jobs, state, skeleton)
+        # Last, because fetching numbers from a GPU waits for it.
+        means = {name: (total.cpu() / torch.tensor(steps)).tolist() for name, total in sums.items()}
         updates: dict[str, Update] = {}
         for i, job in enumerate(jobs):
             metrics = {name: values[i] for name, values in means.items()}

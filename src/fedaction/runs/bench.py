@@ -24,7 +24,8 @@ from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job, ServerState
-from fedaction.methods.base import Batch, Method, Metrics, Net, Settings, fresh, initial_state
+from fedaction.methods.base import Batch, Method, Metrics, Net, Settings
+from fedaction.methods.start import fresh, initial_state
 from fedaction.models.mlp import MLP
 from fedaction.models.stgcn import STGCN
 from fedaction.runs.single import cores

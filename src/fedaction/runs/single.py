@@ -24,7 +24,7 @@ from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of, tree_bytes
 from fedaction.guard.validate import Refusal, validated
 from fedaction.methods import METHODS
-from fedaction.methods.base import fresh, initial_state
+from fedaction.methods.start import fresh, initial_state
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved, prune, save_checkpoint
 from fedaction.runs.environment import environment
 from fedaction.runs.evidence import confusion_of, samples_of, topology_of

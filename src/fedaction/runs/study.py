@@ -14,7 +14,7 @@ from typing import NotRequired, TypedDict
 
 from fedaction.data.client import ClientData
 from fedaction.methods import METHODS
-from fedaction.methods.base import initial_state
+from fedaction.methods.start import initial_state
 from fedaction.runs.files import clear_partial, write_atomically, write_json
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe

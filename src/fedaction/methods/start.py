@@ -1,0 +1,68 @@
+"""Where a federation starts: the clients' first networks and the server's first state, from a seed."""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from fedaction.data.client import ClientInfo
+from fedaction.federation.scope import Scope
+from fedaction.federation.seeds import generator
+from fedaction.federation.state import ServerState
+from fedaction.federation.tree import tensors_of
+from fedaction.methods.base import Method, blank
+from fedaction.models.layers import initialise
+
+
+def fresh(method: Method, client: ClientInfo, seed: int) -> nn.Module:
+    """A client's network with its initial values, drawn from the seed and the modules' names alone."""
+    module = blank(method, client)
+    for name, part in module.named_modules():
+        initialise(part, generator(seed, "init", name))
+    return module
+
+
+def initial_state(method: Method, seed: int) -> ServerState:
+    """The server's first state, from the clients' descriptions alone.
+
+    Every tensor that two clients share must have one shape; if not, the error names the tensor, both clients and
+    both shapes.
+    """
+    shared: dict[str, Tensor] = {}
+    groups: dict[str, dict[str, Tensor]] = {}
+    owner: dict[tuple[str, str], str] = {}
+    for client in _one_per_architecture(method):
+        tensors = tensors_of(fresh(method, client, seed))
+        plan = method.plan(client)
+        for name, scope in plan.scopes.items():
+            if scope not in (Scope.GLOBAL, Scope.GROUP):
+                continue
+            tree, group = (
+                (shared, "") if scope is Scope.GLOBAL else (groups.setdefault(client.group, {}), client.group)
+            )
+            tensor, part = tensors[name].detach(), plan.parts.get(name)
+            if part is not None and part.held != tuple(tensor.shape):
+                raise ValueError(f"{name!r} of client {client.id!r} is {tuple(tensor.shape)}, its part {part.held}")
+            shape = tuple(tensor.shape) if part is None else part.shape
+            if name not in tree:
+                tree[name] = tensor.new_zeros(shape)
+                owner[group, name] = client.id
+            elif tuple(tree[name].shape) != shape:
+                raise ValueError(
+                    f"{name!r} is shared, but it is {tuple(tree[name].shape)} for client {owner[group, name]!r} and "
+                    f"{shape} for client {client.id!r}; give it LOCAL or GROUP scope, or a part"
+                )
+            if part is None:
+                tree[name] = tensor.clone()
+            else:
+                tree[name][part.grid()] = tensor
+    return ServerState(0, shared, groups, method.initial_memory(shared))
+
+
+def _one_per_architecture(method: Method) -> list[ClientInfo]:
+    found: dict[tuple[object, ...], ClientInfo] = {}
+    for name in sorted(method.clients):
+        found.setdefault(method.clients[name].architecture, method.clients[name])
+    return list(found.values())
