@@ -130,13 +130,13 @@ def run(
     home = folder or _free(Path("runs"), parsed.run.name)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise fail(f"{home} exists and is not empty; choose another --out, or go on with `fedaction resume {home}`")
-    _carry_out(lambda bar: _study().run_study(parsed, home, bar), as_json)
+    _carry_out(lambda bar: _study().run_study(parsed, home, bar), home, as_json)
 
 
 @app.command()
 def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
     """Go on with a run where it stopped: the result is the same to the last bit."""
-    _carry_out(lambda bar: _study().resume_study(folder, bar), as_json)
+    _carry_out(lambda bar: _study().resume_study(folder, bar), folder, as_json)
 
 
 @app.command()
@@ -343,14 +343,17 @@ def _study() -> Any:
     return study
 
 
-def _carry_out(work: Any, as_json: bool) -> None:
+def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
     with Bar() as bar, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
         try:
             result = work(bar)
         except (ValueError, OSError, KeyError) as error:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
-            raise fail(str(message)) from None
+            raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
+        except KeyboardInterrupt:
+            bar.warned(f"stopped; `fedaction resume {folder}` goes on from the last checkpoint")
+            raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result))
         return

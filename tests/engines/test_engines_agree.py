@@ -160,5 +160,6 @@ def test_a_failing_client_is_raised_not_lost():
     job = jobs_of(method, initial_state(method, 3), clients)[0]
     broken = Job(job.client, job.group, 0, 1, {}, job.local)
     for engine in engines(method, clients).values():
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError) as caught:
             list(engine.train([broken]))
+        assert job.client in caught.value.__notes__[0] and "round 1" in caught.value.__notes__[0]

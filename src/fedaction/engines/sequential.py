@@ -61,6 +61,15 @@ class _Resident:
                     self.tensors[name].copy_(source[name])
 
 
+def _named(work: Callable[[Job], _Result], job: Job) -> _Result:
+    """Does a job; an error says whose it was."""
+    try:
+        return work(job)
+    except Exception as error:
+        error.add_note(f"This was client {job.client!r} in round {job.round}.")
+        raise
+
+
 class SequentialEngine:
     """Trains clients one after another, or a few side by side on as many cores."""
 
@@ -95,7 +104,7 @@ class SequentialEngine:
         pending: deque[Future[_Result]] = deque()
         try:
             for job in jobs:
-                pending.append(self._pool.submit(work, job))
+                pending.append(self._pool.submit(_named, work, job))
                 if len(pending) > self._workers:
                     yield pending.popleft().result()
             while pending:

@@ -108,7 +108,12 @@ class VectorisedEngine:
             waiting = [job.client for job in window]
             for stack in self._stacks(window):
                 for chunk in in_chunks(stack, self._chunk_size(stack)):
-                    done.update(self._train(chunk))
+                    try:
+                        done.update(self._train(chunk))
+                    except Exception as error:
+                        names = ", ".join(job.client for job in chunk)
+                        error.add_note(f"This was a stack of the clients {names}, in round {chunk[0].round}.")
+                        raise
                     while waiting and waiting[0] in done:  # in the order asked for, and kept no longer than that
                         yield done.pop(waiting.pop(0))
 

@@ -60,7 +60,7 @@ class Rounds:
         count = len(names) if self.per_round is None else min(self.per_round, len(names))
         order: list[int] = numpy_generator(self.seed, "select", round).permutation(len(names)).tolist()
         chosen = sorted(names[i] for i in order[:count])
-        dropped = tuple(c for c in chosen if self._chance("drop-out", c, round) < self.drop_out)
+        dropped = tuple(c for c in chosen if self.drop_out and self._chance("drop-out", c, round) < self.drop_out)
         late = tuple(
             c
             for c in chosen

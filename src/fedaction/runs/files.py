@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where nothing keeps two runs apart
+    fcntl = None
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -20,6 +27,21 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def only_one(folder: Path) -> Generator[None]:
+    """Keeps a second process out of a folder; however the first one ends, the folder is free again."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ValueError(f"{folder} is being written by another process; wait for it, or stop it") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def clear_partial(folder: Path) -> None:

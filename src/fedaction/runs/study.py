@@ -15,7 +15,7 @@ from typing import NotRequired, TypedDict
 from fedaction.data.client import ClientData
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
-from fedaction.runs.files import clear_partial, write_atomically, write_json
+from fedaction.runs.files import clear_partial, only_one, write_atomically, write_json
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
 from fedaction.runs.report import write_report
@@ -95,19 +95,20 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
     clients = load_clients(recipe)
     _check(recipe, clients)
     folder.mkdir(parents=True, exist_ok=True)
-    clear_partial(folder)
-    # First of all, so that a run killed from here on can be resumed.
-    write_atomically(folder / "recipe.toml", dump_recipe(recipe).encode())
-    for method, seed, home in parts_of(recipe, folder):
-        part = recipe.only(method, seed)
-        if home != folder:
-            write_atomically(home / "recipe.toml", dump_recipe(part).encode())
-        if not _done(part, home):
-            SingleRun(part, clients, home, progress or Quiet()).execute()
-        write_json(home / "result.json", summary(part, home))
-    result = study_result(recipe, folder)
-    write_json(folder / "result.json", result)
-    write_report(folder)
+    with only_one(folder):
+        clear_partial(folder)
+        # First of all, so that a run killed from here on can be resumed.
+        write_atomically(folder / "recipe.toml", dump_recipe(recipe).encode())
+        for method, seed, home in parts_of(recipe, folder):
+            part = recipe.only(method, seed)
+            if home != folder:
+                write_atomically(home / "recipe.toml", dump_recipe(part).encode())
+            if not _done(part, home):
+                SingleRun(part, clients, home, progress or Quiet()).execute()
+            write_json(home / "result.json", summary(part, home))
+        result = study_result(recipe, folder)
+        write_json(folder / "result.json", result)
+        write_report(folder)
     return result
 
 
