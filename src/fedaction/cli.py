@@ -309,6 +309,7 @@ def bench_engines(
     clients: Annotated[int, typer.Option(min=1, help="Clients per round.")] = 100,
     rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")] = 3,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    compiled: Annotated[bool, typer.Option("--compile", help="Fuse the stacked step with torch.compile.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """The vectorised engine against the sequential one, on many small ST-GCN clients."""
@@ -316,7 +317,9 @@ def bench_engines(
     from fedaction.runs.single import choose_device
 
     with err.status("measuring") as status:
-        result = bench.bench_engines(clients, rounds, choose_device(device), lambda what: status.update(what))
+        result = bench.bench_engines(
+            clients, rounds, choose_device(device), compiled, lambda what: status.update(what)
+        )
     if as_json:
         print(json.dumps(result))
         return

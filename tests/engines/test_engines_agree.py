@@ -163,3 +163,19 @@ def test_a_failing_client_is_raised_not_lost():
         with pytest.raises(KeyError) as caught:
             list(engine.train([broken]))
         assert job.client in caught.value.__notes__[0] and "round 1" in caught.value.__notes__[0]
+
+
+@pytest.mark.slow
+def test_a_compiled_step_gives_the_same_result():
+    """In single precision: what compilation changes is the order of a few sums."""
+    clients = {name: client for name, client in mixed_clients().items() if name in ("client-0", "client-2")}
+    method = make_method("fedavg", clients)
+    jobs = jobs_of(method, initial_state(method, 3), clients)
+    training = Training(seed=3, batch_size=8, lr=0.01)
+    found = [
+        list(VectorisedEngine(method, clients, training, CPU, compiled=compiled).train(jobs))
+        for compiled in (False, True)
+    ]
+    for plain, compiled in zip(*found, strict=True):
+        for n in plain.tree:
+            torch.testing.assert_close(plain.tree[n], compiled.tree[n], atol=1e-4, rtol=1e-3)

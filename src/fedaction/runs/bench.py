@@ -163,6 +163,7 @@ def bench_engines(
     clients: int = 100,
     rounds: int = 3,
     device: torch.device | None = None,
+    compiled: bool = False,
     tick: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """The vectorised engine against the sequential one on small ST-GCN clients (16 sequences each)."""
@@ -177,7 +178,7 @@ def bench_engines(
     times: dict[str, float] = {}
     engines: dict[str, Engine] = {
         "sequential": SequentialEngine(method, data, training, device, cores()),
-        "vectorised": VectorisedEngine(method, data, training, device),
+        "vectorised": VectorisedEngine(method, data, training, device, compiled=compiled),
     }
     for name, engine in engines.items():
         took: list[float] = []
@@ -194,6 +195,7 @@ def bench_engines(
     samples = clients * STGCN_CLIENTS.samples
     return {
         "clients": clients,
+        "compiled": compiled,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         "seconds": times,
         "samples_per_second": {name: samples / seconds for name, seconds in times.items()},

@@ -86,6 +86,8 @@ class RunSettings(Settings):
     """Sequential engine: clients trained side by side; 0: one per core."""
     clients_per_step: int = Field(0, ge=0)
     """Vectorised engine: clients per stack; 0: as many as fit."""
+    compile_step: bool = False
+    """Vectorised engine: fuse the stacked step with torch.compile; minutes at the start, faster steps on a GPU."""
     tf32: bool = True
     """On a GPU: faster float32 products with 10-bit mantissas."""
     evaluate_every: int = Field(1, ge=1)
@@ -106,6 +108,7 @@ _NOT_HASHED = {
     "device",
     "workers",
     "clients_per_step",
+    "compile_step",
     "checkpoint_every",
     "keep_checkpoints",
     "report_samples",

@@ -134,7 +134,9 @@ class SingleRun:
         run = self.recipe.run
         set_precision(run.tf32)
         if run.engine == "vectorised":
-            return VectorisedEngine(self.method, self.clients, self.training, self.device, run.clients_per_step)
+            return VectorisedEngine(
+                self.method, self.clients, self.training, self.device, run.clients_per_step, run.compile_step
+            )
         return SequentialEngine(self.method, self.clients, self.training, self.device, run.workers or cores())
 
     # One round
