@@ -83,5 +83,5 @@ def test_a_broken_line_inside_is_an_error_that_says_where(tmp_path, line):
     table.close()
     with path.open("a") as file:
         file.write(line + "\n")
-    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2: "):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: line 2: "):
         read_rows(path)

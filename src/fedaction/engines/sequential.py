@@ -89,7 +89,7 @@ class SequentialEngine:
         self._pool = ThreadPoolExecutor(self._workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
-        """See `Engine.train`. At most two jobs per worker are under way, so memory does not grow with clients."""
+        """See `Engine.train`. At most one job more than workers is under way, so memory stays flat."""
         return self._in_order(self._train, jobs)
 
     def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:

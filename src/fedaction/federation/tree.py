@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,11 +43,6 @@ def describe(module: nn.Module) -> dict[str, Leaf]:
         kind = "parameter" if isinstance(tensor, nn.Parameter) else "buffer"
         leaves[name] = Leaf(tuple(tensor.shape), tensor.dtype, kind, type(owner).__name__)
     return leaves
-
-
-def copied(tree: Tree, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-    """A detached copy of a tree, or of the named part of it."""
-    return {name: tree[name].detach().clone() for name in (tree if names is None else names)}
 
 
 def tree_bytes(tree: Tree) -> int:

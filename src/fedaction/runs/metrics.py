@@ -8,7 +8,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,8 @@ class Row:
         name: what it is.
         value: the number; None where it was not finite.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     round: int
     client: str
@@ -59,15 +63,23 @@ class MetricsFile:
         self._file.close()
 
 
+_ROW = TypeAdapter(Row)
+
+
 def read_rows(path: Path) -> list[Row]:
-    """All whole rows of a table; a torn last line (a run still being written) is left out."""
+    """All whole rows of a table, in file order.
+
+    A last line without its newline is left out: the run is still writing it, or was killed while it did. Any other
+    line that cannot be read is an error that says which.
+    """
+    try:
+        *lines, _ = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: no such file; a run directory needs it") from None
     rows: list[Row] = []
-    text = path.read_text(encoding="utf-8")
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
-        if not line.endswith("\n"):
-            break
+    for number, line in enumerate(lines, 1):
         try:
-            rows.append(Row(**json.loads(line)))
-        except (json.JSONDecodeError, TypeError) as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
+            rows.append(_ROW.validate_json(line))
+        except ValidationError as error:
+            raise ValueError(f"{path}: line {number}: {error.errors()[0]['msg']}") from None
     return rows

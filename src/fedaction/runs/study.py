@@ -15,7 +15,7 @@ from typing import NotRequired, TypedDict
 from fedaction.data.client import ClientData
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
-from fedaction.runs.files import clear_partial, only_one, write_atomically, write_json
+from fedaction.runs.files import clear_partial, only_one, read_json, write_atomically, write_json
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
 from fedaction.runs.report import write_report
@@ -139,7 +139,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
     tests = [row for row in rows if row.split == "test" and row.name == METRIC]
     last = max(row.round for row in tests)
     clients = {row.client: row.value for row in tests if row.round == last}
-    machine = json.loads((home / "environment.json").read_text(encoding="utf-8"))
+    machine = read_json(home / "environment.json")
     return {
         "run": str(home),
         "name": recipe.run.name,

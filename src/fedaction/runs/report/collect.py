@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.report import files
-from fedaction.runs.report.files import Confusion, Evidence, Metric, Result, Sample, Topology, finite
+from fedaction.runs.report.files import Confusion, Evidence, Result, Sample, Topology, finite
 
 Series = dict[int, float | None]  # value by round
 
@@ -130,7 +131,7 @@ class _Run:
     folder: Path
     seed: str
     method: str
-    metrics: list[Metric]
+    metrics: list[Row]
     result: Result | None
 
     def series(self, split: str, name: str) -> dict[str, Series]:
@@ -234,7 +235,7 @@ def _run(folder: Path, seed: str | None) -> _Run | None:
         known = result.seed if result and result.seed is not None else recipe.get("seed", 0)
         seed = str(known)
     method = (result.method if result else "") or str(recipe.get("method", ""))
-    return _Run(folder, seed, method, files.read_metrics(path), result)
+    return _Run(folder, seed, method, read_rows(path), result)
 
 
 def _method(name: str, runs: Sequence[_Run]) -> MethodData:

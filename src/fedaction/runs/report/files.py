@@ -5,7 +5,6 @@ A missing file raises FileNotFoundError, a broken one ValueError; the message be
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import tomllib
@@ -29,18 +28,6 @@ def _layout(value: object) -> Layout:
 
 
 LayoutField = Annotated[Layout, PlainValidator(_layout)]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One line of metrics.jsonl; `value` is None where the number was not finite."""
-
-    round: int
-    name: str
-    value: float | None
-    split: str
-    client: str = ""
-    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,7 +118,6 @@ def _square(name: str, matrix: tuple[tuple[float, ...], ...], size: int, what: s
         raise ValueError(f"{name} must be {size} x {size}, for its {what}; got {len(matrix)} rows of {widths}")
 
 
-_METRIC = TypeAdapter(Metric)
 _RESULT = TypeAdapter(Result)
 _EVIDENCE = TypeAdapter(Evidence)
 
@@ -183,26 +169,6 @@ def read_result(path: Path) -> Result | None:
 def read_evidence(path: Path) -> Evidence:
     """The run's evidence; empty where it left none."""
     return _checked(path, _EVIDENCE, _bytes(path)) if path.exists() else Evidence()
-
-
-def read_metrics(path: Path) -> list[Metric]:
-    """Every metric, in file order.
-
-    A last line without its newline that cannot be read is left out: the run is still writing it, or was
-    killed while it did. Any other unreadable line is an error.
-    """
-    *lines, tail = _bytes(path).split(b"\n")
-    found: list[Metric] = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                found.append(_METRIC.validate_json(line))
-            except ValidationError as error:
-                raise ValueError(f"{path}: line {number}: {_why(error)}") from None
-    if tail.strip():
-        with contextlib.suppress(ValidationError):
-            found.append(_METRIC.validate_json(tail))
-    return found
 
 
 def finite(value: float | None) -> float | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
 
+from fedaction.runs.files import write_atomically
 from fedaction.runs.report.collect import Curve, Final, MethodData, ReportData, collect
 from fedaction.runs.report.files import Sample, Topology, finite
 
@@ -56,16 +55,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """
     target = out if out is not None else run_dir / "report.html"
     text = render(collect(run_dir))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        Path(temporary).chmod(0o644)  # a temporary file is private; a report is for reading
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomically(target, text.encode())
     return target
 
 
