@@ -47,7 +47,7 @@ _CPU_CHUNK = 8
 _GPU_SHARE = 0.5  # of the card's memory that a chunk's activations may take
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # torch.compile hashes it half-built, which fields would not survive
 class _Net:
     """One client's slice of the stack. Is a `Net`."""
 
