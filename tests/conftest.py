@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -17,6 +18,14 @@ from fedaction.methods.base import Method
 
 TINY = {"model_width": 4, "model_last": 0, "model_units": (1, 1, 1), "model_projection": 8}
 """A network of three units: enough for every mechanism, small enough for every test."""
+
+
+def recordings(name: str) -> Path:
+    """A folder of real recordings, found through FEDACTION_DATA, else ../shared/data; skips where there is none."""
+    root = Path(os.environ.get("FEDACTION_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not (root / name).is_dir():
+        pytest.skip(f"no real recordings: {name!r} is not in FEDACTION_DATA or ../shared/data")
+    return root / name
 
 
 def make_client(

@@ -1,0 +1,199 @@
+"""The `fedaction` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fedaction import __version__
+from fedaction.cli.bench import bench_app
+from fedaction.cli.common import Bar, JsonFlag, RunDir, err, fail, out
+from fedaction.cli.data import data_app
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Train and serve human action recognition across people, sites and devices that may not share their data.",
+    epilog="Start with `fedaction recipes`, then `fedaction run recipes/fsar/demo.toml`.",
+)
+app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    recipe: Annotated[Path, typer.Argument(help="A recipe: one flat TOML file.")],
+    overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2: mean and standard deviation are over them.")] = "",
+    engine: Annotated[str, typer.Option(help="sequential or vectorised.")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
+    folder: Annotated[Path | None, typer.Option("--out", help="Run directory; default: runs/NAME-N.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a recipe: its method, beside its baselines, over its seeds.
+
+    Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, result.json and report.html;
+    a run that was interrupted goes on with `fedaction resume DIR`.
+    """
+    from fedaction.runs.recipe import RecipeError, load_recipe
+
+    if seeds:
+        overrides = [*overrides, f"seeds=[{seeds}]"]
+    overrides = [*overrides, *(f'{k}="{v}"' for k, v in {"engine": engine, "device": device}.items() if v)]
+    try:
+        parsed = load_recipe(recipe, overrides)
+    except RecipeError as error:
+        raise fail(str(error)) from None
+    home = folder or _free(Path("runs"), parsed.run.name)
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise fail(f"{home} exists and is not empty; choose another --out, or go on with `fedaction resume {home}`")
+    _carry_out(lambda bar: _study().run_study(parsed, home, bar), home, as_json)
+
+
+@app.command()
+def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
+    """Go on with a run where it stopped: the result is the same to the last bit."""
+    _carry_out(lambda bar: _study().resume_study(folder, bar), folder, as_json)
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Run directories.", exists=True, file_okay=False)],
+    as_json: JsonFlag = False,
+) -> None:
+    """Show several finished runs, and their baselines, side by side."""
+    from fedaction.runs.files import read_json
+
+    results: list[dict[str, Any]] = []
+    for folder in folders:
+        path = folder / "result.json"
+        if not path.exists():
+            raise fail(f"{folder} has no result.json; is it a finished run? `fedaction resume {folder}` finishes one")
+        found = read_json(path)
+        results += [found, *found.get("baselines", {}).values()]
+    if as_json:
+        print(json.dumps({"runs": results}))
+    else:
+        out.print(_table(results, "run"))
+
+
+@app.command()
+def report(
+    folder: RunDir,
+    to: Annotated[Path | None, typer.Option("--out", help="Where to write it; default: DIR/report.html.")] = None,
+) -> None:
+    """Write a run's report: one HTML file that opens offline."""
+    from fedaction.runs.report import write_report
+
+    try:
+        out.print(str(write_report(folder, to)), highlight=False, soft_wrap=True)
+    except (ValueError, OSError) as error:
+        raise fail(str(error)) from None
+
+
+@app.command()
+def recipes(
+    keys: Annotated[bool, typer.Option("--keys", help="List every key a recipe may have, with its default.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the recipes in ./recipes, with what each one is; or the keys of recipes."""
+    if keys:
+        _show_keys()
+        return
+    found: list[dict[str, str]] = []
+    for path in sorted(Path("recipes").rglob("*.toml")):
+        first = path.read_text(encoding="utf-8").splitlines()[:1]
+        found.append({"recipe": str(path), "about": first[0].lstrip("# ") if first else ""})
+    if not found:
+        raise fail("there is no folder `recipes` here; run this from a checkout of the project")
+    if as_json:
+        print(json.dumps({"recipes": found}))
+        return
+    table = Table("recipe", "what it is", box=None)
+    for item in found:
+        table.add_row(item["recipe"], item["about"])
+    out.print(table)
+
+
+def _show_keys() -> None:
+    from fedaction.runs.recipe import all_keys
+
+    for reader, fields in all_keys().items():
+        table = Table("key", "default", "what it is", title=reader, title_justify="left", box=None)
+        for key, field in fields.items():
+            default = "(must be given)" if field.is_required() else json.dumps(field.default)
+            table.add_row(key, escape(default), escape(field.description or ""))
+        out.print(table, "")
+
+
+def _study() -> Any:
+    # Imported late: torch takes seconds to load, and `--help` should not wait for it.
+    from fedaction.runs import study
+
+    return study
+
+
+def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
+    with Bar() as bar, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
+        try:
+            result = work(bar)
+        except (ValueError, OSError, KeyError) as error:
+            message = error.args[0] if isinstance(error, KeyError) and error.args else error
+            raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
+        except KeyboardInterrupt:
+            bar.warned(f"stopped; `fedaction resume {folder}` goes on from the last checkpoint")
+            raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps(result))
+        return
+    out.print(_table([result, *result["baselines"].values()], "method"))
+    out.print(f"report: {Path(result['run']) / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _table(results: list[dict[str, Any]], key: str) -> Table:
+    """Clients down, runs across: a federation has more clients than a terminal has room for columns."""
+    table = Table(title=f"test {results[0]['metric']}, %", show_footer=True)
+    clients = list(dict.fromkeys(client for result in results for client in result["clients"]))
+    table.add_column("client", footer="mean\nMB up\nMB down\nseconds")
+    for result in results:
+        spread = "" if result["std"] is None else f" ± {100 * result['std']:.1f}"
+        traffic = f"{result['bytes_up'] / 1e6:.1f}\n{result['bytes_down'] / 1e6:.1f}"
+        footer = f"{100 * result['mean']:.1f}{spread}\n{traffic}\n{result['seconds']:.0f}"
+        label = f"{result['method']}\n{result['run']}" if key == "run" else result["method"]
+        table.add_column(label, footer, justify="right", overflow="fold")
+    for client in clients:
+        values = (result["clients"].get(client) for result in results)
+        table.add_row(client, *("" if value is None else f"{100 * value:.1f}" for value in values))
+    return table
+
+
+def _free(parent: Path, name: str) -> Path:
+    number = 1
+    while (parent / f"{name}-{number}").exists():
+        number += 1
+    return parent / f"{name}-{number}"
+
+
+def main() -> None:
+    """Entry point."""
+    try:
+        app()
+    except BrokenPipeError:
+        sys.exit(1)

@@ -1,0 +1,63 @@
+"""`fedaction bench`: speed, as ratios within one run."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fedaction.cli.common import JsonFlag, err, out
+
+bench_app = typer.Typer(no_args_is_help=True, help="Measure speed: ratios within one run.")
+
+
+@bench_app.command("loop")
+def bench_loop(
+    clients: Annotated[int, typer.Option(min=1, help="Clients per round.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each contender.")] = 3,
+    as_json: JsonFlag = False,
+) -> None:
+    """The sequential engine against a bare PyTorch loop over the same clients and batches (1.00 = as fast)."""
+    from fedaction.runs import bench
+
+    with err.status("measuring") as status:
+        result = bench.bench_loop(clients, rounds, lambda what: status.update(what))
+    if as_json:
+        print(json.dumps(result))
+        return
+    table = Table("clients", "parameters", "bare loop, s", "one worker", f"{result['workers']} workers", box=None)
+    for name, found in result["workloads"].items():
+        table.add_row(
+            f"{clients} x {name}",
+            f"{found['parameters']:,}",
+            f"{found['seconds_bare']:.2f}",
+            f"{found['ratio_one_worker']:.2f}",
+            f"{found['ratio_all_workers']:.2f}",
+        )
+    out.print(table)
+
+
+@bench_app.command("engines")
+def bench_engines(
+    clients: Annotated[int, typer.Option(min=1, help="Clients per round.")] = 100,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")] = 3,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    compiled: Annotated[bool, typer.Option("--compile", help="Fuse the stacked step with torch.compile.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """The vectorised engine against the sequential one, on many small ST-GCN clients."""
+    from fedaction.runs import bench
+    from fedaction.runs.single import choose_device
+
+    with err.status("measuring") as status:
+        result = bench.bench_engines(
+            clients, rounds, choose_device(device), compiled, lambda what: status.update(what)
+        )
+    if as_json:
+        print(json.dumps(result))
+        return
+    for name, speed in result["samples_per_second"].items():
+        out.print(f"{name}: {speed:,.0f} samples/s on {result['device']}", highlight=False)
+    out.print(f"speed-up: {result['speed_up']:.1f}", highlight=False)

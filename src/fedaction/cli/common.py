@@ -1,0 +1,77 @@
+"""What all commands share: consoles, progress, errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+err = Console(stderr=True)
+out = Console()
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
+RunDir = Annotated[Path, typer.Argument(help="A run directory.", exists=True, file_okay=False)]
+
+
+class Bar:
+    """Progress on standard error: one bar per run."""
+
+    def __init__(self) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rounds"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[accuracy]}"),
+            console=err,
+            disable=not err.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._rounds: dict[str, int] = {}
+
+    def __enter__(self) -> Bar:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def started(self, label: str, round: int, rounds: int) -> None:
+        """See `runs.single.Progress`."""
+        self._rounds[label] = rounds
+        self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, accuracy="")
+
+    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+        """See `runs.single.Progress`."""
+        task = self._tasks[label]
+        self._bars.update(task, completed=round)
+        if accuracy is not None:
+            self._bars.update(task, accuracy=f"accuracy {accuracy:.1%}")
+        rounds = self._rounds[label]
+        if not err.is_terminal and (round * 10 // rounds > (round - 1) * 10 // rounds):  # in a log: ten lines a run
+            said = "" if accuracy is None else f", accuracy {accuracy:.1%}"
+            err.print(f"{label}: round {round} of {rounds}{said}", highlight=False)
+
+    def warned(self, message: str) -> None:
+        """See `runs.single.Progress`."""
+        self._bars.console.print(f"[yellow]warning:[/yellow] {escape(message)}", highlight=False)
+
+
+def fail(message: str) -> typer.Exit:
+    """Prints an error and gives the exit to raise: status 2."""
+    err.print(f"[red]error:[/red] {escape(message)}", highlight=False, soft_wrap=True)
+    return typer.Exit(2)

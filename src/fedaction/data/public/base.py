@@ -1,0 +1,105 @@
+"""What a reader of a public dataset is: it finds samples by the dataset's own naming, and reads files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedaction.data.layout import Layout
+from fedaction.data.store import Issue
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One labelled sample, before its file is read.
+
+    Attributes:
+        name: unique in the dataset and stable, e.g. "S001C002P003R002A013" or "0004-L:7".
+        label: the action's name; one of the reader's classes.
+        subject: who performs it; "" where the dataset does not say.
+        splits: for each protocol the dataset defines ("cross_subject", "cross_view", "cross_setup"): "train",
+            "test", or "" where the protocol leaves the sample out.
+        span: frames [first, stop) of the file that are the sample, counted from 0; None: all.
+    """
+
+    name: str
+    label: str
+    subject: str
+    splits: Mapping[str, str]
+    span: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file, and the samples in it."""
+
+    path: Path
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All that a dataset holds, from names and label files alone.
+
+    Attributes:
+        sources: files in a fixed order.
+        classes: action names in label order.
+        issues: what was left out already (a split that names unknown samples, a label past the end, ...).
+        inputs: further files that decide the listing (labels, splits): when they change, a cache is stale.
+    """
+
+    sources: tuple[Source, ...]
+    classes: tuple[str, ...]
+    issues: tuple[Issue, ...] = ()
+    inputs: tuple[Path, ...] = field(default=())
+
+
+class Reader(Protocol):
+    """A public dataset. Readers are stateless, so that worker processes can use them."""
+
+    @property
+    def name(self) -> str:
+        """What recipes and the command line call it, e.g. "ntu60"."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """Joints of every recording."""
+        ...
+
+    @property
+    def rate_hz(self) -> float | None:
+        """Frames a second."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """One line: what it is, where it comes from, which folders or files it expects."""
+        ...
+
+    def find(self, root: Path) -> Listing:
+        """Lists a dataset's folder. A folder that is not this dataset is a ValueError that says what was expected."""
+        ...
+
+    def read(self, path: Path) -> npt.NDArray[np.float32]:
+        """One file as (M bodies, T frames, V joints, 3) in metres.
+
+        An absent body or frame is zero; missing values are NaN. A file that cannot be read is a ValueError that says
+        where and why.
+        """
+        ...
+
+
+def unique(readers: Iterable[Reader]) -> dict[str, Reader]:
+    """Readers by name; two of one name are an error."""
+    found: dict[str, Reader] = {}
+    for reader in readers:
+        if reader.name in found:
+            raise ValueError(f"two readers are called {reader.name!r}")
+        found[reader.name] = reader
+    return found
