@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fedaction import __version__
 from fedaction.cli.bench import bench_app
-from fedaction.cli.common import Bar, JsonFlag, RunDir, err, fail, out
+from fedaction.cli.common import Bar, JsonFlag, RunDir, fail, out
 from fedaction.cli.data import data_app
 
 app = typer.Typer(
