@@ -5,7 +5,7 @@ from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.fedavg import FedAvg
-from fedaction.methods.skeleton import BackboneSettings
+from fedaction.methods.settings import NetworkSettings
 from fedaction.methods.start import fresh, initial_state
 from tests.conftest import TINY, make_client, make_method, mixed_clients
 
@@ -36,7 +36,7 @@ class EverythingShared(FedAvg):
 
 def test_clients_that_cannot_share_a_tensor_are_named():
     infos = [make_client(0, classes=4).info, make_client(1, classes=6).info]
-    method = EverythingShared(infos, BackboneSettings(**TINY))
+    method = EverythingShared(infos, NetworkSettings(**TINY))
     with pytest.raises(ValueError, match=r"'classifier.weight'.*\(4, 8\).*'client-0'.*\(6, 8\).*'client-1'"):
         initial_state(method, 0)
 
@@ -44,7 +44,7 @@ def test_clients_that_cannot_share_a_tensor_are_named():
 def test_a_client_without_a_layout_cannot_join_a_skeleton_federation():
     info = ClientInfo("mic", "audio", 3, ("a",), (16000,))
     with pytest.raises(ValueError, match="'mic' holds 'audio' samples without a skeleton layout"):
-        FedAvg([info], BackboneSettings())
+        initial_state(FedAvg([info], NetworkSettings()), 0)
 
 
 def test_only_their_own_joints_travel():

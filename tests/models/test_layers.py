@@ -6,7 +6,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from fedaction.federation.seeds import generator
-from fedaction.models.layers import BatchNorm, Dropout, GraphConv, TemporalConv, initialise, use_stacked_form
+from fedaction.models.layers import (
+    BatchNorm,
+    Dropout,
+    GraphConv,
+    MultiScaleTemporal,
+    TemporalConv,
+    initialise,
+    maximum_over_time,
+    shortcut,
+    use_stacked_form,
+)
+from tests.models.common import literal_scales
 
 
 def filled(module: nn.Module) -> nn.Module:
@@ -39,6 +50,10 @@ def both_forms(module: nn.Module, *inputs: torch.Tensor):
         (TemporalConv(4, 6, 9, stride=2), [(2, 11, 3, 4)]),
         (TemporalConv(4, 6, 9, stride=2), [(2, 12, 3, 4)]),
         (TemporalConv(4, 6, 1, stride=2), [(2, 11, 3, 4)]),
+        (TemporalConv(4, 6, 5, dilation=2), [(2, 11, 3, 4)]),
+        (TemporalConv(4, 6, 3, stride=2, dilation=4), [(2, 12, 3, 4)]),
+        (GraphConv(4, 6, 3, bias="after"), [(2, 5, 7, 4), (3, 7, 7)]),
+        (MultiScaleTemporal(5, 8, 5, 2, (1, 2), fan_out=True), [(2, 9, 3, 5)]),
     ],
 )
 def test_plain_and_stacked_forms_are_one_function(double, module, shapes):
@@ -75,6 +90,66 @@ def test_temporal_convolution_is_conv2d(double):
     kernel = layer.weight.permute(2, 1, 0)[..., None]
     expected = F.conv2d(x.permute(0, 3, 1, 2), kernel, layer.bias, stride=(2, 1), padding=(4, 0)).permute(0, 2, 3, 1)
     torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 2), (2, 3)])
+def test_dilated_temporal_convolution_frame_by_frame(double, stride, dilation):
+    layer = filled(TemporalConv(3, 5, 3, stride, dilation=dilation)).double()
+    x = torch.randn(2, 9, 4, 3).double()
+    expected = []
+    for middle in range(0, 9, stride):
+        y = layer.bias.expand(2, 4, 5)
+        for j in range(3):
+            t = middle + (j - 1) * dilation
+            y = y + x[:, t] @ layer.weight[j] if 0 <= t < 9 else y
+        expected.append(y)
+    torch.testing.assert_close(layer(x), torch.stack(expected, 1))
+
+
+@pytest.mark.parametrize("frames", [1, 2, 8, 9])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_maxima_over_time_are_max_pooling(frames, stride):
+    x = torch.randn(2, frames, 4, 3).requires_grad_()
+    ours = maximum_over_time(x, stride)
+    theirs = F.max_pool2d(x.permute(0, 3, 1, 2), (3, 1), (stride, 1), (1, 0)).permute(0, 2, 3, 1)
+    assert torch.equal(ours, theirs)
+    gradients = [torch.autograd.grad(y.square().sum(), x)[0] for y in (ours, theirs)]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_multi_scale_temporal_convolution_branch_by_branch(double, stride):
+    layer = filled(MultiScaleTemporal(5, 12, 3, stride, (1, 2, 3, 4), fan_out=False)).double()
+    x = torch.randn(2, 9, 4, 5).double()
+    torch.testing.assert_close(layer(x), literal_scales(x.permute(0, 3, 1, 2), layer).permute(0, 2, 3, 1))
+
+
+def test_branches_must_be_equally_wide():
+    with pytest.raises(ValueError, match="10 channels do not split into 4"):
+        MultiScaleTemporal(3, 10, 5, 1, (1, 2), fan_out=True)
+
+
+def test_a_shortcut_is_nothing_where_the_shape_stays():
+    x = torch.randn(2, 7, 3, 4)
+    assert shortcut(4, 4, std=None)(x) is x
+    path = filled(shortcut(4, 6, 2, std=None))
+    y = x[:, ::2] @ path[0].weight[0] + path[0].bias
+    torch.testing.assert_close(path(x), path[1](y))
+    assert path(x).shape == (2, 4, 3, 6)
+
+
+def test_initial_values_follow_the_rule_asked_for():
+    def fresh(layer: nn.Module) -> nn.Module:
+        initialise(layer, generator(0, "layer"))
+        return layer
+
+    assert fresh(TemporalConv(40, 50, 3)).weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert fresh(GraphConv(40, 50, 3, std=0.3)).weight.std().item() == pytest.approx(0.3, rel=0.05)
+    for layer in (TemporalConv(40, 50, 3, std=None), GraphConv(40, 50, 3, std=None, bias="after")):
+        for values in fresh(layer).parameters():
+            assert 0.9 * 120**-0.5 < values.abs().max().item() <= 120**-0.5
+    assert fresh(BatchNorm(500)).weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert torch.equal(fresh(BatchNorm(5, scale=1e-6, spread=0.0)).weight, torch.full((5,), 1e-6))
 
 
 def test_dropout_depends_on_its_key_alone():

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from typing import Any
 
 CHANGES = {"open", "os.rename", "os.remove", "os.truncate"}
@@ -48,6 +49,8 @@ def carry_out(task: dict[str, Any]) -> None:
         main()
     except SystemExit as stop:
         status = int(stop.code or 0)
+    except Exception:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

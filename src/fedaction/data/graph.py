@@ -54,20 +54,66 @@ def inward_outward(layout: Layout) -> Tensor:
 
     Inward links carry features towards the centre, outward ones away from it; links between joints equally
     far count as inward. Unlike in ST-GCN each subset is normalised on its own: its columns sum to 1, or to 0
-    where no link of the subset ends. (CTR-GCN itself contracts over the second index, so there the same
-    matrices are read transposed: a source's weights sum to 1, not a target's.)
+    where no link of the subset ends. (The line's code has the last two in the other order.)
     """
-    links = _links(layout).float()
-    hops = hops_to_centre(layout)
-    outward = links * (hops[:, None] < hops[None, :])
-    inward = links - outward
+    inward, outward = _directed(layout)
     return torch.stack([torch.eye(len(layout)), _normalise_columns(inward), _normalise_columns(outward)])
+
+
+def inward_outward_by_source(layout: Layout) -> Tensor:
+    """The partition as CTR-GCN applies it, (3, V, V): identity, inward, outward, with rows that sum to 1 or 0.
+
+    CTR-GCN builds the matrices of `inward_outward` but contracts them over their second index. Read so, what is
+    normalised is the weights of a source's links, not of a target's: a joint gets the sum of the joints outside it,
+    and its share of the joint inside it.
+    """
+    inward, outward = _directed(layout)
+    return torch.stack([torch.eye(len(layout)), _normalise_columns(inward.T).T, _normalise_columns(outward.T).T])
+
+
+def disentangled(layout: Layout, scales: int = 13) -> Tensor:
+    """MS-G3D's k-adjacencies, (scales, V, V); see `k_adjacencies`."""
+    return k_adjacencies(_links(layout), scales)
+
+
+def k_adjacencies(links: Tensor, scales: int) -> Tensor:
+    """The graphs of joints exactly k links apart, k = 0 to scales - 1, with self links, as (scales, V, V).
+
+    Each is symmetric and normalised on both sides, D^-1/2 A D^-1/2. Beyond the body's diameter only the self links
+    are left.
+
+    Args:
+        links: symmetric (V, V) bool; self links in it change nothing.
+        scales: how many graphs.
+    """
+    itself = torch.eye(len(links), dtype=torch.bool)
+    near = links | itself
+    reached, graphs = itself, [itself]
+    for _ in range(1, scales):
+        further = (reached.float() @ near.float()) > 0
+        graphs.append(further & ~reached | itself)
+        reached = further
+    matrices = torch.stack(graphs).to(torch.get_default_dtype())
+    root = matrices.sum(2).rsqrt()
+    return root[:, :, None] * matrices * root[:, None, :]
+
+
+def window_adjacencies(links: Tensor, scales: int, frames: int) -> Tensor:
+    """The k-adjacencies of MS-G3D's space-time windows, (scales, frames, V, frames, V), [k, source, target].
+
+    In a window of some frames a joint is linked to itself and its neighbours in every frame.
+    """
+    near = links | torch.eye(len(links), dtype=torch.bool)
+    shape = (scales, frames, len(links), frames, len(links))
+    return k_adjacencies(near.repeat(frames, frames), scales).view(shape)
 
 
 KINDS: dict[str, Callable[[Layout], Tensor]] = {
     "spatial_legacy": spatial_legacy,
     "spatial_full": spatial_full,
     "inward_outward": inward_outward,
+    "inward_outward_by_source": inward_outward_by_source,
+    "disentangled": disentangled,
 }
 
 
@@ -86,6 +132,14 @@ def _links(layout: Layout) -> Tensor:
     for a, b in layout.edges:
         links[a, b] = links[b, a] = True
     return links
+
+
+def _directed(layout: Layout) -> tuple[Tensor, Tensor]:
+    """Links towards the centre or between joints equally far, and links away from it, each (V, V) of 0 and 1."""
+    links = _links(layout).float()
+    hops = hops_to_centre(layout)
+    outward = links * (hops[:, None] < hops[None, :])
+    return links - outward, outward
 
 
 def _normalise_columns(matrix: Tensor) -> Tensor:

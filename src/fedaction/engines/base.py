@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from fedaction.data.augment import Augment
 from fedaction.data.client import ClientData, Examples
 from fedaction.federation.scope import Scope, matches
 from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import Job, Update
-from fedaction.federation.tree import tensors_of
-from fedaction.methods.base import Method
+from fedaction.federation.tree import Tree, tensors_of
+from fedaction.methods.base import Method, Net
 from fedaction.models.layers import Dropout
 
 
@@ -72,6 +73,22 @@ class Evaluation:
     loss: float
     predicted: Tensor
     confidence: Tensor
+
+
+@dataclass(frozen=True, eq=False)  # torch.compile hashes it half-built, which fields would not survive
+class Applied:
+    """A module applied with tensors other than its own. Is a `Net`."""
+
+    module: nn.Module
+    tensors: Tree
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        """See `Net`."""
+        return functional_call(self.module, dict(self.tensors), args, kwargs)
+
+    def replaced(self, tensors: Tree) -> Net:
+        """See `Net.replaced`."""
+        return Applied(self.module, {**self.tensors, **tensors})
 
 
 class Engine(Protocol):

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from fedaction.data.client import ClientData
 from fedaction.engines.base import (
+    Applied,
     Evaluation,
     Training,
     augmentation_of,
@@ -34,7 +35,7 @@ from fedaction.engines.base import (
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods.base import Batch, Method
+from fedaction.methods.base import Batch, Method, Net
 from fedaction.methods.start import fresh
 
 _Result = TypeVar("_Result")
@@ -52,13 +53,19 @@ class _Resident:
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         return self.module(*args, **kwargs)
 
+    def replaced(self, tensors: Tree) -> Net:
+        """See `Net.replaced`."""
+        return Applied(self.module, {**self.tensors, **tensors})
+
+    def set(self, tensors: Tree) -> None:
+        """Copies values in."""
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                self.tensors[name].copy_(tensor)
+
     def load(self, names: Mapping[str, Scope], payload: Tree, local: Tree) -> None:
         """Copies a client's tensors in. FROZEN ones are there since the network was built."""
-        with torch.no_grad():
-            for name, scope in names.items():
-                if scope is not Scope.FROZEN:
-                    source = local if scope is Scope.LOCAL else payload
-                    self.tensors[name].copy_(source[name])
+        self.set({n: (local if s is Scope.LOCAL else payload)[n] for n, s in names.items() if s is not Scope.FROZEN})
 
 
 def _named(work: Callable[[Job], _Result], job: Job) -> _Result:
@@ -128,10 +135,13 @@ class SequentialEngine:
         net = self._resident(client, "train")
         net.load(scopes, job.payload, job.local)
         net.module.train()
+        changes = method.begin(net.tensors) if method.remembers else {}
+        net.set(changes)
         anchor = net
         if method.needs_anchor:
             anchor = self._resident(client, "anchor")
             anchor.load(scopes, job.payload, job.local)
+            anchor.set(changes)
             anchor.module.eval()
         for name, key in net.dropouts.items():
             key.fill_(dropout_key(training, job, name))
@@ -152,6 +162,8 @@ class SequentialEngine:
             for name, value in {"loss": loss, **metrics}.items():
                 value = value.detach()
                 sums[name] = sums[name] + value if name in sums else value.clone()
+        if method.remembers:
+            net.set(method.finish(anchor.tensors, net.tensors))
         means = {name: float(total) / len(plan) for name, total in sums.items()}
         sent = {n: net.tensors[n].detach().clone() for n, s in scopes.items() if s in (Scope.GLOBAL, Scope.GROUP)}
         kept = {n: net.tensors[n].detach().clone() for n, s in scopes.items() if s is Scope.LOCAL}

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from fedaction.data.client import ClientData
 from fedaction.engines.base import (
+    Applied,
     Evaluation,
     Training,
     dropout_buffers,
@@ -45,17 +45,6 @@ _WINDOW = 256  # jobs whose updates may be held at once, to give them back in or
 _EVALUATION_BATCH = 256
 _CPU_CHUNK = 8
 _GPU_SHARE = 0.5  # of the card's memory that a chunk's activations may take
-
-
-@dataclass(frozen=True, eq=False)  # torch.compile hashes it half-built, which fields would not survive
-class _Net:
-    """One client's slice of the stack. Is a `Net`."""
-
-    module: nn.Module
-    tensors: Tree
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        return functional_call(self.module, dict(self.tensors), args, kwargs)
 
 
 @dataclass(frozen=True)
@@ -162,7 +151,7 @@ class VectorisedEngine:
 
     def _steps(self, job: Job) -> int:
         samples = len(self._data[job.client].train)
-        size = min(self._training.batch_size, samples)
+        size = max(1, min(self._training.batch_size, samples))
         return -(-samples // size) * self._training.local_epochs
 
     def _skeleton(self, jobs: Sequence[Job]) -> _Skeleton:
@@ -191,7 +180,7 @@ class VectorisedEngine:
         self, training: nn.Module, evaluation: nn.Module
     ) -> Callable[[Tree, Tree, Tree, Tensor, Tensor], dict[str, Tensor]]:
         def loss(parameters: Tree, others: Tree, received: Tree, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-            net, anchor = _Net(training, {**parameters, **others}), _Net(evaluation, received)
+            net, anchor = Applied(training, {**parameters, **others}), Applied(evaluation, received)
             loss, metrics = self._method.loss(net, anchor, Batch(x, y))
             return {**metrics, "loss": loss}
 
@@ -244,6 +233,8 @@ class VectorisedEngine:
         method, training = self._method, self._training
         skeleton = self._skeleton(jobs)
         state = self._stacked(jobs, skeleton)
+        if method.remembers:
+            state |= vmap(method.begin)(state)
         anchor = {n: t.clone() for n, t in state.items()} if method.needs_anchor else {}
         for name in skeleton.dropouts:
             state[name] = torch.tensor([dropout_key(training, job, name) for job in jobs], device=self._device)
@@ -267,6 +258,8 @@ class VectorisedEngine:
                 for name, value in values.items():
                     total = sums.setdefault(name, torch.zeros(len(jobs), device=self._device))
                     total[:active] += value.detach()
+        if method.remembers and limit is None:
+            state |= vmap(method.finish)(anchor, state)
         trees, locals_ = self._slices(jobs, state, skeleton)
         # Last, because fetching numbers from a GPU waits for it.
         means = {name: (total.cpu() / torch.tensor(steps)).tolist() for name, total in sums.items()}
@@ -342,7 +335,7 @@ class VectorisedEngine:
         rows = [torch.arange(longest, device=self._device) % len(test) for test in tests]
 
         def logits_of(tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-            return self._method.predict(_Net(skeleton.evaluation, tensors), x)
+            return self._method.predict(Applied(skeleton.evaluation, tensors), x)
 
         parts: list[Tensor] = []
         with torch.no_grad():

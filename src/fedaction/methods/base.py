@@ -8,26 +8,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import torch
-from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from fedaction.data.client import ClientInfo
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.layout import Layout
 from fedaction.federation.average import scoped_average
 from fedaction.federation.scope import Scope, ScopeTable
 from fedaction.federation.state import Part, ServerState, Update
 from fedaction.federation.tree import Leaf, Tree, describe
+from fedaction.methods.network import body_of, build_network, joint_parts, shared_backbone
+from fedaction.methods.settings import NetworkSettings, Settings
+from fedaction.models.backbone import Backbone
 
 Metrics = Mapping[str, Tensor]
 """Scalars worth recording, by name; they may carry gradients, which are ignored."""
-
-
-class Settings(BaseModel):
-    """Keys of a recipe: frozen and validated; unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True)
@@ -53,15 +51,26 @@ class Net(Protocol):
         """The network's forward."""
         ...
 
+    def replaced(self, tensors: Tree) -> Net:
+        """The same network with other values for some of its tensors."""
+        ...
+
 
 class Method(ABC):
-    """A federated method, one file each. Subclasses say what to build, what to share and what to minimise."""
+    """A federated method, one file each. Subclasses say what to minimise, and what differs from plain averaging.
+
+    By default the network is the recipe's backbone, shared as in Vanilla FSAR (`methods/network.py`).
+    """
 
     name: ClassVar[str]
-    settings_type: ClassVar[type[Settings]]
+    settings_type: ClassVar[type[Settings]] = NetworkSettings
     """The keys of a recipe that the method reads."""
     needs_anchor: ClassVar[bool] = False
-    """Whether `loss` reads the anchor. If not, engines save the second network."""
+    """Whether `loss` or `finish` reads the anchor. If not, engines save the second network."""
+    remembers: ClassVar[bool] = False
+    """Whether `begin` and `finish` do anything."""
+    snapshots: ClassVar[tuple[str, ...]] = ()
+    """Patterns of tensors that a run keeps, as they are after local training, in a few of its rounds."""
 
     def __init__(self, clients: Iterable[ClientInfo], settings: Any) -> None:
         """Args: everyone in the federation; settings of `settings_type`."""
@@ -69,25 +78,44 @@ class Method(ABC):
         self.clients = {client.id: client for client in clients}
         self._plans: dict[tuple[object, ...], Plan] = {}
 
-    @abstractmethod
-    def build(self, client: ClientInfo) -> nn.Module:
-        """The client's network; its values are filled in later, from the run's seed."""
+    @classmethod
+    def arrange(cls, clients: Mapping[str, ClientData]) -> Mapping[str, ClientData]:
+        """The clients as the method sees them. Default: as they are.
 
-    @abstractmethod
+        A client without training samples is never asked to train, one without test samples is not tested.
+        """
+        return clients
+
+    def build(self, client: ClientInfo) -> nn.Module:
+        """The client's network; its values are filled in later, from the run's seed. Default: the backbone."""
+        return build_network(client, self.settings)
+
     def scopes(self) -> ScopeTable:
-        """Who shares which tensor."""
+        """Who shares which tensor. Default: the backbone is averaged, the classifier stays."""
+        return ScopeTable(shared_backbone(self.settings))
 
     @abstractmethod
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """The local objective, a pure function. `net` is being trained, `anchor` is what was received (eval mode)."""
 
+    def begin(self, tensors: Tree) -> Tree:
+        """What changes between what a client has received and kept, and what it starts to train from.
+
+        A pure function of all its tensors, which returns those it replaces. Default: none.
+        """
+        return {}
+
+    def finish(self, begun: Tree, trained: Tree) -> Tree:
+        """What changes after the last local step; `begun` is what the client started from. Default: nothing."""
+        return {}
+
     def predict(self, net: Net, x: Tensor) -> Tensor:
         """(N, classes) logits of (N, *shape) samples, at test time. Default: the network's output."""
         return net(x)
 
-    def parts(self, client: ClientInfo) -> Mapping[str, Part]:
-        """Which of a client's shared tensors are parts of larger ones on the server. Default: none."""
-        return {}
+    def parts(self, client: ClientInfo, network: nn.Module) -> Mapping[str, Part]:
+        """Which of a client's tensors are parts of larger ones on the server. Default: those over joints."""
+        return joint_parts(client, self.body, network) if isinstance(network, Backbone) else {}
 
     def undecayed(self) -> tuple[str, ...]:
         """Patterns of parameters that weight decay leaves alone. Default: none."""
@@ -121,12 +149,34 @@ class Method(ABC):
     # What follows is derived from the above and the same for every method.
 
     def plan(self, client: ClientInfo) -> Plan:
-        """Names, scopes and parts of a client's tensors; computed once per architecture."""
-        key = client.architecture
+        """Names, scopes and parts of a client's tensors; computed once per kind of client."""
+        key = self.kind(client)
         if key not in self._plans:
-            leaves = describe(blank(self, client))
-            self._plans[key] = Plan(leaves, self.scopes().resolve(leaves), self.parts(client))
+            network = blank(self, client)
+            leaves = describe(network)
+            scopes = self.scopes().resolve(leaves)
+            shared = (Scope.GLOBAL, Scope.GROUP)
+            parts = {n: part for n, part in self.parts(client, network).items() if scopes[n] in shared}
+            self._plans[key] = Plan(leaves, scopes, parts)
         return self._plans[key]
+
+    @cached_property
+    def body(self) -> Layout:
+        """The body that all clients' joints map onto."""
+        return body_of(self.clients.values())
+
+    @cached_property
+    def weights(self) -> tuple[str, ...]:
+        """What the papers call the shared weights W: parameters in GLOBAL scope."""
+        # Any plan will do, and one already made: nothing can be built while clients are stacked.
+        plan = next(iter(self._plans.values()), None) or self.plan(next(iter(self.clients.values())))
+        return tuple(
+            n for n, scope in plan.scopes.items() if scope is Scope.GLOBAL and plan.leaves[n].kind == "parameter"
+        )
+
+    def kind(self, client: ClientInfo) -> tuple[object, ...]:
+        """Clients equal in this have the same network and the same parts. Default: their architecture."""
+        return client.architecture
 
     def scopes_of(self, client: str) -> Mapping[str, Scope]:
         """The scopes of a client's tensors."""

@@ -9,6 +9,8 @@ tests hold the two forms equal.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -35,17 +37,21 @@ class BatchNorm(TwoForm):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(
+        self, features: int, eps: float = 1e-5, momentum: float = 0.1, *, scale: float = 1.0, spread: float = 0.02
+    ) -> None:
+        """Weights start from N(scale, spread); the default is what ST-GCN's training code does."""
         super().__init__()
         self.weight = nn.Parameter(torch.ones(features))
         self.bias = nn.Parameter(torch.zeros(features))
         self.register_buffer("running_mean", torch.zeros(features))
         self.register_buffer("running_var", torch.ones(features))
         self.eps, self.momentum = eps, momentum
+        self.scale, self.spread = scale, spread
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Weights from N(1, 0.02), as ST-GCN's training code does; biases 0; statistics fresh."""
-        self.weight.normal_(1.0, 0.02, generator=generator)
+        """Weights from N(scale, spread); biases 0; statistics fresh."""
+        self.weight.normal_(self.scale, self.spread, generator=generator)
         self.bias.zero_()
         self.running_mean.zero_()
         self.running_var.fill_(1.0)
@@ -81,58 +87,142 @@ class BatchNorm(TwoForm):
 
 
 class GraphConv(TwoForm):
-    """Graph convolution over K partitions: out[w] = sum_k sum_v x[v] graph[k, v, w] W_k (Eq. 1 of FSAR)."""
+    """Graph convolution over K partitions: out[w] = sum_k sum_v x[v] graph[k, v, w] W_k (Eq. 1 of FSAR).
 
-    def __init__(self, inputs: int, outputs: int, partitions: int) -> None:
+    Args:
+        inputs: features per joint.
+        outputs: features per joint, after.
+        partitions: K.
+        std: see `draw`; ST-GCN's by default.
+        bias: "before" the graph, one per partition (ST-GCN), or "after" it, one in all (MS-G3D).
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        partitions: int,
+        *,
+        std: float | None = 0.02,
+        bias: Literal["before", "after"] = "before",
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(partitions, inputs, outputs))
-        self.bias = nn.Parameter(torch.empty(partitions, outputs))
+        self.bias = nn.Parameter(torch.empty(partitions, outputs) if bias == "before" else torch.empty(outputs))
+        self.std, self.before = std, bias == "before"
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Weights from N(0, 0.02) and biases 0, as ST-GCN's training code does."""
-        self.weight.normal_(0.0, 0.02, generator=generator)
-        self.bias.zero_()
+        """See `draw`."""
+        draw(self.weight, self.bias, self.std, generator)
 
     def forward(self, x: Tensor, graph: Tensor) -> Tensor:
         """(N, T, V, C) and a (K, V, V) graph to (N, T, V, C')."""
         count, frames, joints, channels = x.shape
         partitions = graph.shape[0]
-        if self.stacked:
+        if self.stacked or joints > 64:  # a large graph: no gradient of it for every frame
             mixed = torch.einsum("nvc,kvw->nwkc", x.reshape(-1, joints, channels), graph)
         else:
             # One row per (target joint, partition): the products come out with the partitions side by side.
             rows = graph.permute(2, 0, 1).reshape(joints * partitions, joints)
             mixed = torch.bmm(rows.expand(count * frames, -1, -1), x.reshape(-1, joints, channels))
         y = mixed.reshape(count, frames, joints, partitions * channels) @ self.weight.flatten(0, 1)
-        # The bias enters before the graph, so a joint gets it times the weight of its incoming links.
-        return y + graph.sum(1).transpose(0, 1) @ self.bias
+        # A bias before the graph reaches a joint times the weight of its incoming links.
+        return y + (graph.sum(1).transpose(0, 1) @ self.bias if self.before else self.bias)
 
 
 class TemporalConv(TwoForm):
-    """Convolution over time alone, with 'same' padding: kernel (k, 1), stride (s, 1)."""
+    """Convolution over time alone, with 'same' padding: kernel (k, 1), stride (s, 1), dilation (d, 1).
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> None:
+    `kernel` is odd; `std` is ST-GCN's by default, see `draw`.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int,
+        stride: int = 1,
+        *,
+        dilation: int = 1,
+        std: float | None = 0.02,
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(kernel, inputs, outputs))
         self.bias = nn.Parameter(torch.empty(outputs))
-        self.kernel, self.stride = kernel, stride
+        self.kernel, self.stride, self.dilation, self.std = kernel, stride, dilation, std
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Weights from N(0, 0.02) and biases 0, as ST-GCN's training code does."""
-        self.weight.normal_(0.0, 0.02, generator=generator)
-        self.bias.zero_()
+        """See `draw`."""
+        draw(self.weight, self.bias, self.std, generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, T, V, C) to (N, ceil(T / stride), V, C')."""
         if self.kernel == 1:
             return x[:, :: self.stride] @ self.weight[0] + self.bias
-        margin = (self.kernel - 1) // 2
+        margin = self.dilation * (self.kernel - 1) // 2
         if not self.stacked:
             kernel = self.weight.permute(2, 1, 0).unsqueeze(-1)  # C', C, k, 1
-            y = F.conv2d(x.permute(0, 3, 1, 2), kernel, self.bias, (self.stride, 1), (margin, 0))
+            y = F.conv2d(x.permute(0, 3, 1, 2), kernel, self.bias, (self.stride, 1), (margin, 0), (self.dilation, 1))
             return y.permute(0, 2, 3, 1)
-        windows = F.pad(x, (0, 0, 0, 0, margin, margin)).unfold(1, self.kernel, self.stride)  # N, T', V, C, k
-        return windows.flatten(-2) @ self.weight.transpose(0, 1).flatten(0, 1) + self.bias
+        span = self.dilation * (self.kernel - 1) + 1
+        windows = F.pad(x, (0, 0, 0, 0, margin, margin)).unfold(1, span, self.stride)  # N, T', V, C, span
+        windows = windows[..., :: self.dilation].flatten(-2)
+        return windows @ self.weight.transpose(0, 1).flatten(0, 1) + self.bias
+
+
+def maximum_over_time(x: Tensor, stride: int = 1) -> Tensor:
+    """Maxima over three neighbouring frames, (N, T, V, C) to (N, ceil(T / stride), V, C).
+
+    One form for all engines: where frames are equal, `max_pool2d` would send the gradient elsewhere.
+    """
+    padded = F.pad(x, (0, 0, 0, 0, 1, 1), value=-math.inf)
+    span = x.shape[1]
+    before, here, after = (padded[:, i : i + span : stride] for i in range(3))
+    return torch.maximum(torch.maximum(before, here), after)
+
+
+class MultiScaleTemporal(nn.Module):
+    """Convolution over time in parallel branches of equal width (MS-TCN of CTR-GCN and MS-G3D), without a residual.
+
+    One branch for each dilation, one for maxima over three frames, one that only mixes features. All but the last
+    first map the input to their own width, normalise and rectify it; here that is one product for all of them.
+    """
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int, dilations: Sequence[int], *, fan_out: bool
+    ) -> None:
+        """Starts as CTR-GCN does (`fan_out`), or from torch's usual rule as MS-G3D does."""
+        super().__init__()
+        branches = len(dilations) + 2
+        if outputs % branches:
+            raise ValueError(f"{outputs} channels do not split into {branches} temporal branches of equal width")
+        width = outputs // branches
+        std, spread = (fan_out_std(width), 0.02) if fan_out else (None, 0.0)
+        self.enter = TemporalConv(inputs, outputs - width, 1, std=std)
+        self.enter_norm = BatchNorm(outputs - width, spread=spread)
+        self.scales = nn.ModuleList(
+            TemporalConv(
+                width, width, kernel, stride, dilation=d, std=fan_out_std(width, kernel) if fan_out else None
+            )
+            for d in dilations
+        )
+        self.plain = TemporalConv(inputs, width, 1, stride, std=std)
+        self.norm = BatchNorm(outputs, spread=spread)
+        self.width, self.stride = width, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, V, C) to (N, ceil(T / stride), V, C')."""
+        *convolved, pooled = self.enter_norm(self.enter(x)).relu().split(self.width, -1)
+        branches = [scale(part) for scale, part in zip(self.scales, convolved, strict=True)]
+        branches += [maximum_over_time(pooled, self.stride), self.plain(x)]
+        return self.norm(torch.cat(branches, -1))
+
+
+def shortcut(inputs: int, outputs: int, stride: int = 1, *, std: float | None) -> nn.Module:
+    """A residual path: nothing where the shape stays, else a normalised map of each frame's features."""
+    if inputs == outputs and stride == 1:
+        return nn.Identity()
+    return nn.Sequential(TemporalConv(inputs, outputs, 1, stride, std=std), BatchNorm(outputs, spread=0.0))
 
 
 class Dropout(nn.Module):
@@ -164,6 +254,25 @@ def _mix(h: Tensor) -> Tensor:
     h = (h ^ (h >> 31)) * 0x7FB5D329728EA185
     h = (h ^ (h >> 27)) * 0x1DADEF4BC2DD44D5
     return h ^ (h >> 33)
+
+
+def fan_out_std(outputs: int, kernel: int = 1) -> float:
+    """The spread of He's normal initialisation of a convolution, by its fan out."""
+    return math.sqrt(2 / (outputs * kernel))
+
+
+def draw(weight: Tensor, bias: Tensor, std: float | None, generator: torch.Generator) -> None:
+    """Fills a convolution's (..., inputs, outputs) weight and its bias.
+
+    Weights come from N(0, std) and biases are 0; None: both uniform within 1 / sqrt(fan in), torch's usual rule.
+    """
+    if std is not None:
+        weight.normal_(0.0, std, generator=generator)
+        bias.zero_()
+        return
+    bound = 1 / math.sqrt(weight[..., 0].numel())
+    weight.uniform_(-bound, bound, generator=generator)
+    bias.uniform_(-bound, bound, generator=generator)
 
 
 def initialise(module: nn.Module, generator: torch.Generator) -> None:

@@ -9,50 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedaction.models.heads import Classifier
+from fedaction.models.backbone import Backbone, Coefficients
 from fedaction.models.layers import BatchNorm, Dropout, GraphConv, TemporalConv
-
-Coefficients = tuple[float, float, float]
-
-
-class Topology(nn.Module):
-    """The graph that a network convolves over: A, or alpha A + beta I + gamma U (Eq. 5 of FSAR).
-
-    A is the body's own graph and never trained. I (inflected) is shared over clients, U (unique) is the client's own.
-    All three are (K partitions, V, V).
-    """
-
-    A: Tensor
-
-    def __init__(self, graph: Tensor, adaptive: bool, coefficients: Coefficients | None = None) -> None:
-        """Args: the body's graph; whether I and U exist; fixed alpha, beta, gamma, or None to learn them."""
-        super().__init__()
-        self.register_buffer("A", graph.clone())
-        self.adaptive, self.fixed = adaptive, coefficients
-        if adaptive:
-            self.I = nn.Parameter(torch.empty_like(graph))
-            self.U = nn.Parameter(torch.empty_like(graph))
-            if coefficients is None:
-                self.alpha = nn.Parameter(torch.empty(()))
-                self.beta = nn.Parameter(torch.empty(()))
-                self.gamma = nn.Parameter(torch.empty(()))
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """I and U start at 1e-6, the coefficients at 1."""
-        if self.adaptive:
-            self.I.fill_(1e-6)
-            self.U.fill_(1e-6)
-            if self.fixed is None:
-                for coefficient in (self.alpha, self.beta, self.gamma):
-                    coefficient.fill_(1.0)
-
-    def forward(self, unique: bool = True) -> Tensor:
-        """The (K, V, V) graph; `unique=False` leaves U out, as in the server's stream."""
-        if not self.adaptive:
-            return self.A
-        alpha, beta, gamma = self.fixed or (self.alpha, self.beta, self.gamma)
-        graph = alpha * self.A + beta * self.I
-        return graph + gamma * self.U if unique else graph
 
 
 class Unit(nn.Module):
@@ -83,8 +41,8 @@ class Unit(nn.Module):
         return y.relu()
 
 
-class STGCN(nn.Module):
-    """The network, cut into three blocks where the feature size changes (for FSAR's block-wise distillation).
+class STGCN(Backbone):
+    """The network, its ten units cut into three blocks.
 
     Args:
         graph: (K, V, V) partitions of the body's graph, [k, source, target].
@@ -115,10 +73,15 @@ class STGCN(nn.Module):
         coefficients: Coefficients | None = None,
         importance: bool = True,
     ) -> None:
-        super().__init__()
-        partitions, joints, _ = graph.shape
-        self.topology = Topology(graph, adaptive, coefficients)
-        self.data_norm = BatchNorm(joints * channels)
+        super().__init__(
+            graph,
+            channels=channels,
+            classes=classes,
+            features=last or width * 2 ** (len(units) - 1),
+            projection=projection,
+            adaptive=adaptive,
+            coefficients=coefficients,
+        )
         self.units = nn.ModuleList()
         self.cuts = [0]  # the index of each block's first unit, and the end
         inputs = channels
@@ -129,41 +92,22 @@ class STGCN(nn.Module):
                     outputs = last
                 first = not self.units
                 stride = 2 if block > 0 and i == 0 else 1
-                self.units.append(Unit(inputs, outputs, partitions, stride, dropout, first))
+                self.units.append(Unit(inputs, outputs, len(graph), stride, dropout, first))
                 inputs = outputs
             self.cuts.append(len(self.units))
         self.importance = nn.ParameterList(torch.empty_like(graph) for _ in self.units) if importance else None
-        self.projection = None if projection is None else nn.Linear(inputs, projection)
-        self.classifier = Classifier(projection or inputs, classes)
 
     def initialise(self, generator: torch.Generator) -> None:
         """Edge masks start at 1."""
         for mask in self.importance or ():
             mask.fill_(1.0)
 
-    @property
-    def blocks(self) -> int:
-        """How many blocks the network is cut into."""
-        return len(self.cuts) - 1
+    def joint_axes(self) -> dict[str, tuple[int, ...]]:
+        """I, U and the edge masks."""
+        return super().joint_axes() | {f"importance.{i}": (1, 2) for i in range(len(self.importance or ()))}
 
-    def forward(self, x: Tensor, *, enter: int = 0, leave: int | None = None, unique: bool = True) -> Tensor:
-        """From skeletons to logits, or any stretch of that.
-
-        Args:
-            x: (N, M, T, V, C) skeletons; if `enter` > 0, what this network returned for `leave=enter`.
-            enter: the first block to run.
-            leave: stop before this block and return (N, M, T', V, C') features; None: go on to the logits.
-            unique: whether U is part of the graph.
-        """
-        count, bodies = x.shape[:2]
-        x = x.flatten(0, 1)  # N*M, T, V, C
-        if enter == 0:
-            x = self.data_norm(x.flatten(2)).view(x.shape)
-        graph = self.topology(unique)
-        for index in range(self.cuts[enter], self.cuts[self.blocks if leave is None else leave]):
-            mask = 1.0 if self.importance is None else self.importance[index]
-            x = self.units[index](x, graph * mask)
-        if leave is not None:
-            return x.unflatten(0, (count, bodies))
-        features = x.mean((1, 2)).view(count, bodies, -1).mean(1)
-        return self.classifier(features if self.projection is None else self.projection(features))
+    def block(self, index: int, x: Tensor, graph: Tensor) -> Tensor:
+        """See `Backbone.block`."""
+        for i in range(self.cuts[index], self.cuts[index + 1]):
+            x = self.units[i](x, graph if self.importance is None else graph * self.importance[i])
+        return x

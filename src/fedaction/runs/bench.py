@@ -24,7 +24,7 @@ from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job, ServerState
-from fedaction.methods.base import Batch, Method, Metrics, Net, Settings
+from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.start import fresh, initial_state
 from fedaction.models.mlp import MLP
 from fedaction.models.stgcn import STGCN
@@ -56,7 +56,6 @@ class _Averaging(Method):
     """Everything shared, cross-entropy: the work of the bare loop, as a method."""
 
     name = "bench"
-    settings_type = Settings
 
     def __init__(self, clients: Iterable[ClientInfo], workload: Workload) -> None:
         super().__init__(clients, None)

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from fedaction.methods import METHODS
-from fedaction.methods.base import Settings
+from fedaction.methods.settings import Settings
 from fedaction.runs.sources import SOURCES, Source
 
 
@@ -30,13 +30,13 @@ class RunSettings(Settings):
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """What the run is called: letters, digits, dots, dashes. Default: from the recipe's path."""
     method: str
-    """The method: fsar, fedavg."""
+    """The method: fsar, fedavg (Vanilla FSAR), fedprox, fedbn, fedagm, moon, fedema, local, central."""
     baselines: tuple[str, ...] = ()
     """Methods run beside it on the same clients and seeds, to compare with."""
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     """One run per seed; results are means over them."""
     data: str = "stage"
-    """Where clients come from: stage (synthetic) or store (your imported recordings)."""
+    """Where clients come from: stage (synthetic), public (datasets you have), store (your imported recordings)."""
     data_seed: int = 0
     """What the data itself is drawn from (the stage, partitions); the same for every seed of a study."""
 
@@ -46,6 +46,14 @@ class RunSettings(Settings):
     """0: all."""
     quorum: float = Field(0.5, ge=0, le=1)
     """The least share of the asked clients whose updates make a round count."""
+    unseen: str = ""
+    """A client that takes no part in training; its test is k-NN on the server's features of its sequences."""
+    knn_k: int = Field(1, ge=1)
+    """Neighbours that vote for a sequence of the unseen client."""
+    knn_distance: Literal["cosine", "euclidean"] = "cosine"
+    """How near two sequences' features are."""
+    knn_temperature: float = Field(0.0, ge=0)
+    """Votes weigh exp(similarity / this); 0: equally. Some authors use knn_k = 200 with 0.1."""
     drop_out: float = Field(0.0, ge=0, lt=1)
     """The chance that an asked client fails."""
     deadline: float = Field(0.0, ge=0)
@@ -112,6 +120,8 @@ _NOT_HASHED = {
     "checkpoint_every",
     "keep_checkpoints",
     "report_samples",
+    "public_root",
+    "public_cache",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
 from fedaction.data.augment import Augment
@@ -18,8 +19,10 @@ from fedaction.data.client import ClientData
 from fedaction.engines.base import Engine, Evaluation, Training, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
+from fedaction.evaluation.knn import knn_accuracy
+from fedaction.evaluation.unseen import unseen_features
 from fedaction.federation.schedule import RoundPlan, Rounds
-from fedaction.federation.scope import Scope
+from fedaction.federation.scope import Scope, matches
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of, tree_bytes
 from fedaction.guard.validate import Refusal, validated
@@ -28,7 +31,7 @@ from fedaction.methods.start import fresh, initial_state
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved, prune, save_checkpoint
 from fedaction.runs.environment import environment
 from fedaction.runs.evidence import confusion_of, samples_of, topology_of
-from fedaction.runs.files import write_json
+from fedaction.runs.files import write_atomically, write_json
 from fedaction.runs.metrics import MetricsFile, Row
 from fedaction.runs.recipe import Recipe
 
@@ -61,18 +64,26 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def snapshot_rounds(rounds: int) -> set[int]:
+    """When snapshots are taken: the first round, the quarters, the last."""
+    return {1, *(-(-rounds * quarter // 4) for quarter in (1, 2, 3, 4))}
+
+
 class SingleRun:
     """A run being carried out. `execute` starts it, or goes on where its last checkpoint left it."""
 
     def __init__(self, recipe: Recipe, clients: Mapping[str, ClientData], folder: Path, progress: Progress) -> None:
         """`recipe` names one method and one seed; `clients` are already prepared."""
         run = recipe.run
-        self.recipe, self.clients, self.folder, self.progress = recipe, clients, folder, progress
+        kind = METHODS[run.method]
+        self.recipe, self.clients, self.folder, self.progress = recipe, kind.arrange(clients), folder, progress
         self.seed = run.seeds[0]
         self.label = run.method if self.seed == 0 else f"{run.method}, seed {self.seed}"
         self.device = choose_device(run.device)
-        self.members = [clients[name].info for name in sorted(clients)]
-        self.method = METHODS[run.method](self.members, recipe.methods[run.method])
+        infos = [self.clients[name].info for name in sorted(self.clients)]
+        self.method = kind(infos, recipe.methods[run.method])
+        self.members = [info for info in infos if info.samples and info.id != run.unseen]  # those who train
+        self.tested = [i.id for i in infos if len(self.clients[i.id].test) and i.id != run.unseen]
         augment = Augment(run.augment_shear, run.augment_crop) if run.augment else None
         self.training = Training(
             seed=self.seed,
@@ -152,6 +163,8 @@ class SingleRun:
             found = self._evaluate(state, engine)
             rows += [Row(round, e.client, self._group(e.client), "test", "accuracy", e.accuracy) for e in found]
             rows += [Row(round, e.client, self._group(e.client), "test", "loss", e.loss) for e in found]
+            if run.unseen:
+                rows.append(Row(round, run.unseen, self._group(run.unseen), "test", "knn", self._unseen(state)))
             accuracy = sum(e.accuracy for e in found) / len(found)
         best = accuracy is not None and accuracy > state.best[0]
         if best and accuracy is not None:
@@ -172,6 +185,8 @@ class SingleRun:
         jobs = {name: self._job(state, name, round, self.method.payload) for name in plan.working}
         refusals: list[Refusal] = []
         accepted: dict[str, Update] = {}
+        snapshot: dict[str, Tensor] = {}
+        watched = self.method.snapshots and round in snapshot_rounds(self.recipe.run.rounds)
         up = 0
 
         def counted(updates: Iterable[Update]) -> Iterator[Update]:
@@ -184,10 +199,14 @@ class SingleRun:
             for update in updates:
                 # Only what stays with the client is held on to; the shared tensors are folded in and let go.
                 accepted[update.client] = replace(update, tree={})
+                if watched:
+                    snapshot.update(self._watched(update))
                 yield update
 
         sound = validated(counted(engine.train(jobs.values())), jobs.__getitem__, refusals.append)
         server = self.method.combine(state.server, kept(sound)) if jobs else state.server
+        if snapshot:
+            write_atomically(self.folder / "snapshots" / f"round-{round:06d}.safetensors", save(snapshot))
         enough = self.schedule.enough(plan, len(accepted))
         visits = dict(state.visits)
         down = 0
@@ -224,10 +243,27 @@ class SingleRun:
         rows += [Row(round, "", "", "server", name, value) for name, value in counts.items()]
         return replace(state, round=round, visits=visits), rows
 
+    def _watched(self, update: Update) -> dict[str, Tensor]:
+        """The tensors of an update that snapshots keep, as "client|name"."""
+        held = {**update.tree, **update.local}
+        names = [n for n in held if any(matches(pattern, n) for pattern in self.method.snapshots)]
+        return {f"{update.client}|{n}": held[n].cpu().contiguous() for n in names}
+
     def _evaluate(self, state: RunState, engine: Engine) -> list[Evaluation]:
         """Every client's test set under the server's model and the client's own tensors."""
-        jobs = [self._job(state, member.id, state.round, self.method.served) for member in self.members]
+        jobs = [self._job(state, client, state.round, self.method.served) for client in self.tested]
         return list(engine.evaluate(jobs))
+
+    def _unseen(self, state: RunState) -> float:
+        """The unseen client's k-NN accuracy."""
+        run, client = self.recipe.run, self.clients[self.recipe.run.unseen]
+        served = self.method.served(state.server, client.info)
+        train, test = unseen_features(self.method, served, client, self.seed, self.device)
+        k = min(run.knn_k, len(train))
+        votes = knn_accuracy(
+            train, client.train.y, test, client.test.y, k, run.knn_distance, run.knn_temperature or None
+        )
+        return votes
 
     def _job(self, state: RunState, client: str, round: int, payload: Callable[..., Tree]) -> Job:
         info = self.clients[client].info

@@ -27,8 +27,8 @@ METRIC = "accuracy"
 class RunResult(TypedDict):
     """What `result.json` holds.
 
-    Accuracies are shares, 0 to 1. Over several seeds, `mean` and `clients` are means, `std` is the standard deviation
-    of the seeds' means, and times and bytes are sums.
+    Accuracies are shares, 0 to 1; an unseen client's is by k-NN and not part of `mean`. Over several seeds, `mean` and
+    `clients` are means, `std` is the standard deviation of the seeds' means, and times and bytes are sums.
     """
 
     run: str
@@ -121,8 +121,14 @@ def _done(recipe: Recipe, home: Path) -> bool:
 def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
     """Raises what would stop the study at its start, so that a study which cannot start leaves nothing behind."""
     choose_device(recipe.run.device)
+    unseen = recipe.run.unseen
+    if unseen and (unseen not in clients or len(clients) < 2):
+        raise ValueError(f"unseen = {unseen!r} must be one of several clients; there are {', '.join(clients)}")
     for name, settings in recipe.methods.items():
-        initial_state(METHODS[name]([client.info for client in clients.values()], settings), recipe.run.seeds[0])
+        if unseen and name == "central":
+            raise ValueError("method central pools everybody's data, so no client can be unseen; drop one of the two")
+        arranged = METHODS[name].arrange(clients)
+        initial_state(METHODS[name]([client.info for client in arranged.values()], settings), recipe.run.seeds[0])
 
 
 def resume_study(folder: Path, progress: Progress | None = None) -> RunResult:
@@ -136,9 +142,10 @@ def resume_study(folder: Path, progress: Progress | None = None) -> RunResult:
 def summary(recipe: Recipe, home: Path) -> RunResult:
     """The result of one run, from its files."""
     rows = read_rows(home / "metrics.jsonl")
-    tests = [row for row in rows if row.split == "test" and row.name == METRIC]
+    tests = [row for row in rows if row.split == "test" and row.name in (METRIC, "knn")]
     last = max(row.round for row in tests)
     clients = {row.client: row.value for row in tests if row.round == last}
+    seen = [v for client, v in clients.items() if v is not None and client != recipe.run.unseen]
     machine = read_json(home / "environment.json")
     return {
         "run": str(home),
@@ -146,7 +153,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "method": recipe.run.method,
         "seed": recipe.run.seeds[0],
         "metric": METRIC,
-        "mean": statistics.fmean(v for v in clients.values() if v is not None),
+        "mean": statistics.fmean(seen),
         "std": None,
         "clients": clients,
         "rounds": last,

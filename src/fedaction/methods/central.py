@@ -1,0 +1,90 @@
+"""Centralised training: all clients' data in one place, which a federation is there to avoid. The ceiling to compare.
+
+One network on one body (the union of all clients' joints; a joint that a recording lacks is zero) learns all clients'
+classes side by side. A client is then tested on its own test set, among its own classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.layout import Layout
+from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
+from fedaction.federation.state import Part
+from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.network import body_of, layout_of
+
+EVERYONE = "everyone"
+
+
+class Central(Method):
+    """One client trains on everybody's data; the others are only tested."""
+
+    name = "central"
+
+    @classmethod
+    def arrange(cls, clients: Mapping[str, ClientData]) -> Mapping[str, ClientData]:
+        """One client with all training samples, on one body; the others keep their test samples."""
+        if EVERYONE in clients:
+            raise ValueError(f"a client is called {EVERYONE!r}, the name that centralised training uses: rename it")
+        body = body_of(client.info for client in clients.values())
+        bodies = max(client.info.shape[0] for client in clients.values())
+        found: dict[str, ClientData] = {}
+        samples: list[Tensor] = []
+        labels: list[Tensor] = []
+        names: list[str] = []
+        for key, client in clients.items():
+            info = client.info
+            own = tuple(f"{key}: {name}" for name in info.classes)
+            samples.append(_onto(client.train.x, layout_of(info), body, bodies))
+            labels.append(client.train.y + len(names))
+            names += own
+            test = _onto(client.test.x, layout_of(info), body, bodies)
+            none = Examples(test[:0], client.test.y[:0])
+            found[key] = ClientData(
+                ClientInfo(key, info.group, 0, own, tuple(test.shape[1:]), body),
+                none,
+                Examples(test, client.test.y, client.test.subjects),
+            )
+        x = torch.cat(samples)
+        everyone = ClientInfo(EVERYONE, "skeleton", len(x), tuple(names), tuple(x.shape[1:]), body)
+        none = Examples(x[:0], labels[0][:0])
+        return {**found, EVERYONE: ClientData(everyone, Examples(x, torch.cat(labels)), none)}
+
+    def kind(self, client: ClientInfo) -> tuple[object, ...]:
+        """Clients with as many classes still hold other rows of the classifier."""
+        return (*client.architecture, client.id)
+
+    def scopes(self) -> ScopeTable:
+        """All of it is one model."""
+        return ScopeTable((Rule("topology.A", FROZEN), Rule("**", GLOBAL)))
+
+    def parts(self, client: ClientInfo, network: nn.Module) -> Mapping[str, Part]:
+        """Of the classifier a client holds the rows of its own classes."""
+        everyone = self.clients[EVERYONE].classes
+        if client.id == EVERYONE:
+            return {}
+        rows = torch.tensor([everyone.index(name) for name in client.classes])
+        width = network.get_parameter("classifier.weight").shape[1]
+        return {
+            "classifier.weight": Part((len(everyone), width), (rows, None)),
+            "classifier.bias": Part((len(everyone),), (rows,)),
+        }
+
+    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Cross-entropy over all clients' classes."""
+        loss = F.cross_entropy(net(batch.x), batch.y)
+        return loss, {"ce": loss}
+
+
+def _onto(x: Tensor, layout: Layout, body: Layout, bodies: int) -> Tensor:
+    """(N, M, T, V, C) samples on another body, with zeros for joints and bodies that they lack."""
+    count, own, frames, _, channels = x.shape
+    out = x.new_zeros(count, bodies, frames, len(body), channels)
+    out[:, :own, :, list(layout.map_onto(body))] = x
+    return out

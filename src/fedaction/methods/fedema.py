@@ -1,0 +1,70 @@
+"""FedEMA (Zhuang et al., ICLR 2022): a client mixes its own last weights into those it receives.
+
+The more its local training moved its weights last time, the more it keeps of them. Its authors use it for
+self-supervised learning; here the rule is applied to the supervised backbone.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from fedaction.data.client import ClientInfo
+from fedaction.federation.scope import ScopeTable
+from fedaction.federation.tree import Tree, tensors_of
+from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.memory import RULE, kept, with_memory
+from fedaction.methods.network import build_network, shared_backbone
+from fedaction.methods.settings import NetworkSettings
+
+
+class FedEMASettings(NetworkSettings):
+    """Keys of a recipe that this method reads."""
+
+    ema_tau: float = Field(0.7, ge=0, le=1)
+    """The share of its own weights that a client keeps the second time it trains; sets its scale from then on."""
+
+
+class FedEMA(Method):
+    """Federated averaging with a client-side moving average."""
+
+    name = "fedema"
+    needs_anchor = True
+    remembers = True
+    settings_type = FedEMASettings
+    settings: FedEMASettings
+
+    def build(self, client: ClientInfo) -> nn.Module:
+        """The backbone, room for its last own weights, how far they moved, and the client's scale lambda."""
+        network = build_network(client, self.settings)
+        left_out = ("classifier", "data_norm", "topology")
+        names = [n for n, t in tensors_of(network).items() if t.requires_grad and not n.startswith(left_out)]
+        return with_memory(network, names, ("moved", "scale"))
+
+    def scopes(self) -> ScopeTable:
+        """What is kept stays with the client."""
+        return ScopeTable((RULE, *shared_backbone(self.settings)))
+
+    def begin(self, tensors: Tree) -> Tree:
+        """W <- mu W_k + (1 - mu) W_g with mu = min(lambda * divergence, 1); mu = 0 the first time."""
+        mu = (tensors[kept("scale")] * tensors[kept("moved")]).clamp(max=1.0)
+        names = [n for n in tensors if kept(n) in tensors]
+        return {n: tensors[n].detach() + mu * (tensors[kept(n)] - tensors[n].detach()) for n in names}
+
+    def finish(self, begun: Tree, trained: Tree) -> Tree:
+        """Divergence: the mean L2 distance of weight matrices before and after; lambda = tau / the first one."""
+        names = [n for n in trained if kept(n) in trained]
+        matrices = [n for n in names if n.endswith("weight") and trained[n].dim() > 1]
+        steps = [(trained[n] - begun[n]).detach() for n in matrices]
+        moved = torch.stack([step.square().sum().sqrt() for step in steps]).mean()
+        first = trained[kept("seen")] == 0
+        scale = torch.where(first, self.settings.ema_tau / moved.clamp(min=1e-12), trained[kept("scale")])
+        found = {kept(n): trained[n].detach() for n in names}
+        return {**found, kept("moved"): moved, kept("scale"): scale, kept("seen"): torch.ones_like(scale)}
+
+    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Cross-entropy."""
+        loss = F.cross_entropy(net(batch.x), batch.y)
+        return loss, {"ce": loss}

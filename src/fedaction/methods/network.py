@@ -1,0 +1,92 @@
+"""The network that most methods train, and who shares it: a client's skeleton backbone, built from recipe keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from fedaction.data.client import ClientInfo
+from fedaction.data.graph import disentangled, partition
+from fedaction.data.layout import Layout, union_body
+from fedaction.federation.scope import FROZEN, GLOBAL, LOCAL, Rule
+from fedaction.federation.state import Part
+from fedaction.methods.settings import NetworkSettings
+from fedaction.models.backbone import Backbone, Coefficients
+from fedaction.models.ctrgcn import CTRGCN
+from fedaction.models.msg3d import MSG3D
+from fedaction.models.mstgcn import MSTGCN
+from fedaction.models.stgcn import STGCN
+
+_WIDTHS = {"stgcn": 16, "ctrgcn": 64, "mstgcn": 112, "msg3d": 96}
+
+
+def build_network(
+    client: ClientInfo, settings: NetworkSettings, adaptive: bool = False, coefficients: Coefficients | None = None
+) -> Backbone:
+    """A client's backbone, over its own joints and with its own classes; `adaptive`: with FSAR's I and U."""
+    layout = layout_of(client)
+    common: dict[str, Any] = {
+        "channels": client.shape[-1],
+        "classes": len(client.classes),
+        "width": settings.model_width or _WIDTHS[settings.backbone],
+        "projection": settings.model_projection or None,
+        "adaptive": adaptive,
+        "coefficients": coefficients,
+    }
+    if settings.backbone == "stgcn":
+        return STGCN(
+            partition(layout, settings.model_graph),
+            last=settings.model_last or None,
+            units=settings.model_units,
+            dropout=settings.model_dropout,
+            importance=settings.model_importance,
+            **common,
+        )
+    common["bodies"] = client.shape[0]
+    if settings.backbone == "ctrgcn":
+        return CTRGCN(partition(layout, "inward_outward_by_source"), units=settings.model_units, **common)
+    if settings.backbone == "mstgcn":
+        return MSTGCN(partition(layout, "inward_outward"), units=settings.model_units, **common)
+    return MSG3D(disentangled(layout, settings.model_scales[0]), scales=settings.model_scales, **common)
+
+
+def shared_backbone(settings: NetworkSettings) -> tuple[Rule, ...]:
+    """Vanilla FSAR's scopes: the backbone is averaged, classifier and input normalisation stay with the client.
+
+    Tensors over joints are shared over joints that mean the same (`joint_parts`); `data_norm` has the client's own.
+    """
+    return (
+        Rule("topology.A", FROZEN),
+        Rule("classifier", LOCAL),
+        Rule("data_norm", LOCAL),
+        Rule("**", LOCAL if settings.buffers == "local" else GLOBAL, kind="buffer"),
+        Rule("**", GLOBAL),
+    )
+
+
+def layout_of(client: ClientInfo) -> Layout:
+    """A client's layout; an error where its samples are not skeletons."""
+    if client.layout is None:
+        raise ValueError(f"client {client.id!r} holds {client.group!r} samples without a skeleton layout")
+    return client.layout
+
+
+def body_of(clients: Iterable[ClientInfo]) -> Layout:
+    """The body that all clients' joints map onto."""
+    return union_body(layout_of(client) for client in clients)
+
+
+def joint_parts(client: ClientInfo, body: Layout, network: Backbone) -> Mapping[str, Part]:
+    """Parts for tensors over joints: the client's among the body's; none where the client has all of them."""
+    place = layout_of(client).map_onto(body)
+    if place == tuple(range(len(body))):
+        return {}
+    index = torch.tensor(place)
+    parts: dict[str, Part] = {}
+    for name, axes in network.joint_axes().items():
+        held = network.get_parameter(name).shape
+        shape = tuple(len(body) if axis in axes else size for axis, size in enumerate(held))
+        parts[name] = Part(shape, tuple(index if axis in axes else None for axis in range(len(held))))
+    return parts

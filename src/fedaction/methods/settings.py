@@ -1,0 +1,38 @@
+"""Keys of a recipe: what is common to all of them, and those of the network that most methods train."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+
+class Settings(BaseModel):
+    """Keys of a recipe: frozen and validated; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class NetworkSettings(Settings):
+    """The network. Defaults are FSAR's: a quarter of ST-GCN's width, the last unit 256 wide, projection 128."""
+
+    backbone: Literal["stgcn", "ctrgcn", "mstgcn", "msg3d"] = "stgcn"
+    """The network: ST-GCN, CTR-GCN, MST-GCN or MS-G3D."""
+    model_width: int = Field(0, ge=0)
+    """Channels of the first of three blocks, doubled in each next; 0: 16 (a quarter), 64, 112 or 96, as its paper."""
+    model_last: int = Field(256, ge=0)
+    """ST-GCN: channels of the very last unit; 0: as its block."""
+    model_units: tuple[PositiveInt, PositiveInt, PositiveInt] = (4, 3, 3)
+    """Units in each block (MS-G3D has one)."""
+    model_scales: tuple[PositiveInt, PositiveInt] = (13, 6)
+    """MS-G3D: how many hops far its graph and its space-time windows reach, plus one."""
+    model_projection: int = Field(128, ge=0)
+    """Shared layer before the classifier; 0: none, the classifier reads the pooled features."""
+    model_dropout: float = Field(0.0, ge=0, lt=1)
+    """ST-GCN: dropout rate inside units."""
+    model_graph: Literal["spatial_legacy", "spatial_full", "inward_outward"] = "spatial_legacy"
+    """ST-GCN: partition of the body's graph; the other networks have their own."""
+    model_importance: bool = True
+    """ST-GCN: whether every unit has a learned mask on the graph's edges."""
+    buffers: Literal["local", "average"] = "local"
+    """What becomes of normalisation statistics: kept by each client, or averaged with the weights."""

@@ -1,0 +1,209 @@
+"""The federated baselines: each rule against a slow, literal version of it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedaction.engines.base import Applied, Training
+from fedaction.engines.sequential import SequentialEngine
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import Update
+from fedaction.federation.tree import tensors_of
+from fedaction.methods import METHODS
+from fedaction.methods.base import Batch
+from fedaction.methods.central import EVERYONE
+from fedaction.methods.memory import kept
+from fedaction.methods.start import fresh, initial_state
+from fedaction.models.layers import BatchNorm
+from tests.conftest import make_client, make_method, mixed_clients
+from tests.engines.test_engines_agree import CPU, jobs_of
+
+
+def pair(name, **settings):
+    """A method, a client's data, its network, and another network of the same shape as the anchor."""
+    clients = mixed_clients()
+    method = make_method(name, clients, **settings)
+    client = clients["client-1"]
+    net, anchor = (fresh(method, client.info, seed) for seed in (1, 2))
+    return method, Batch(client.train.x, client.train.y), net, anchor.eval()
+
+
+def applied(module):
+    return Applied(module, tensors_of(module))
+
+
+def test_every_method_is_listed_by_its_name():
+    assert set(METHODS) == {"fsar", "fedavg", "fedprox", "fedbn", "fedagm", "moon", "fedema", "local", "central"}
+
+
+@pytest.mark.parametrize(("name", "key", "factor"), [("fedprox", "prox_mu", 0.5), ("fedagm", "agm_mu", 1.0)])
+def test_the_pull_is_the_squared_distance_over_shared_weights(double, name, key, factor):
+    method, batch, net, anchor = pair(name, **{key: 0.3})
+    loss, metrics = method.loss(applied(net), applied(anchor), batch)
+    scopes = method.scopes_of("client-1")
+    distance = 0.0
+    for (n, w), (_, a) in zip(net.named_parameters(), anchor.named_parameters(), strict=True):
+        if scopes[n] is Scope.GLOBAL:
+            distance += float(((w - a) ** 2).sum().detach())
+    ce = F.cross_entropy(fresh(method, method.clients["client-1"], 1)(batch.x), batch.y)
+    assert float(loss.detach()) == pytest.approx(float(ce.detach()) + 0.3 * factor * distance, rel=1e-12)
+    assert float(metrics["ce"].detach()) == pytest.approx(float(ce.detach()))
+
+
+def test_fedbn_keeps_every_normalisation_and_nothing_else_of_the_backbone():
+    method = make_method("fedbn", mixed_clients())
+    network = fresh(method, method.clients["client-0"], 0)
+    own = {
+        f"{name}.{tensor}"
+        for name, layer in network.named_modules()
+        if isinstance(layer, BatchNorm)
+        for tensor in ("weight", "bias", "running_mean", "running_var")
+    }
+    found = {name for name, scope in method.scopes_of("client-0").items() if scope is Scope.LOCAL}
+    assert found == own | {"classifier.weight", "classifier.bias"}
+    assert len(own) > 4 * len(network.units)
+
+
+def test_fedagm_moves_as_fedacg_does(double):
+    """With tau = 1: m <- xi m + mean(W_i - sent); W <- W + m; sent = W + xi m (Kim et al., Algorithm 1)."""
+    clients = {n: c for n, c in mixed_clients().items() if n in ("client-0", "client-1")}
+    method = make_method("fedagm", clients, tau=1.0, xi=0.6)
+    server = initial_state(method, 0)
+    w = {n: t.clone() for n, t in server.shared.items()}
+    m = {n: torch.zeros_like(t) for n, t in w.items()}
+    random = torch.Generator().manual_seed(0)
+    for version in range(4):
+        sent = method.payload(server, clients["client-0"].info)
+        for n in w:
+            torch.testing.assert_close(sent[n], w[n] + 0.6 * m[n])
+        trees = [{n: t + torch.randn(t.shape, generator=random) for n, t in sent.items()} for _ in clients]
+        server = method.combine(
+            server,
+            [Update(c, "skeleton", version, t, {}, k) for c, t, k in zip(clients, trees, (1.0, 3.0), strict=True)],
+        )
+        for n in w:
+            step = 0.25 * (trees[0][n] - sent[n]) + 0.75 * (trees[1][n] - sent[n])
+            m[n] = 0.6 * m[n] + step
+            w[n] = w[n] + m[n]
+            torch.testing.assert_close(server.shared[n], w[n])
+
+
+def test_moon_contrasts_the_received_with_the_previous_model(double):
+    method, batch, net, anchor = pair("moon", moon_mu=2.0, moon_temperature=0.3)
+    third = fresh(method, method.clients["client-1"], 3).eval()
+    with torch.no_grad():
+        for name, tensor in tensors_of(third).items():
+            if kept(name) in tensors_of(anchor):
+                tensors_of(anchor)[kept(name)].copy_(tensor)
+    loss, _ = method.loss(applied(net), applied(anchor), batch)
+    plain = fresh(method, method.clients["client-1"], 1)
+    z = plain(batch.x, output="projected")
+    ce = F.cross_entropy(fresh(method, method.clients["client-1"], 1)(batch.x), batch.y)
+    terms = []
+    for a, b, c in zip(z, anchor(batch.x, output="projected"), third(batch.x, output="projected"), strict=True):
+        near, far = (torch.exp((a @ o) / (a.norm() * o.norm()) / 0.3) for o in (b, c))
+        terms.append(-torch.log(near / (near + far)))
+    expected = ce + 2.0 * torch.stack(terms).mean()
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-10)
+    loss.backward()
+    assert all(p.grad is None for p in anchor.parameters())
+
+
+def rounds_of(method, clients, count, lr=0.05):
+    engine = SequentialEngine(method, clients, Training(seed=0, batch_size=4, lr=lr, momentum=0.0), CPU)
+    server = initial_state(method, 3)
+    local = {job.client: job.local for job in jobs_of(method, server, clients)}
+    history = []
+    for round in range(1, count + 1):
+        jobs = [
+            j.__class__(j.client, j.group, 0, round, j.payload, local[j.client])
+            for j in jobs_of(method, server, clients)
+        ]
+        updates = list(engine.train(jobs))
+        history.append((jobs, updates))
+        local = {u.client: u.local for u in updates}
+        server = method.combine(server, updates)
+    return history, server
+
+
+def test_moon_remembers_what_it_trained_last(double):
+    clients = mixed_clients()
+    method = make_method("moon", clients)
+    history, _ = rounds_of(method, clients, 2)
+    first = history[0][1][1]
+    assert float(history[0][0][1].local[kept("seen")]) == 0 and float(first.local[kept("seen")]) == 1
+    name = "units.1.temporal.weight"
+    assert torch.equal(first.local[kept(name)], first.tree[name])
+    # In its first round received and previous model are one, so the contrast is log 2.
+    assert first.metrics["contrast"] == pytest.approx(torch.log(torch.tensor(2.0)).item(), rel=1e-6)
+    assert history[1][1][1].metrics["contrast"] != pytest.approx(first.metrics["contrast"], rel=1e-6)
+    assert not any(n.startswith("kept") for n in first.tree)
+
+
+def test_fedema_keeps_the_more_of_itself_the_more_it_moved(double):
+    clients = mixed_clients()
+    method = make_method("fedema", clients, ema_tau=0.7)
+    history, _ = rounds_of(method, clients, 3, lr=0.05)
+    name = "units.2.temporal.weight"
+    for index, client in enumerate(clients):
+        (jobs, updates), (next_jobs, next_updates), (last_jobs, _) = ([s[index] for s in h] for h in history)
+        matrices = [n for n in updates.tree if n.endswith("weight") and updates.tree[n].dim() > 1]
+        # First round: nothing of its own to mix in, so training starts from what was received.
+        moved = torch.stack([(updates.tree[n] - jobs.payload[n]).norm() for n in matrices]).mean()
+        torch.testing.assert_close(updates.local[kept("moved")], moved)
+        torch.testing.assert_close(updates.local[kept("scale")], 0.7 / moved)
+        # Second: mu = lambda * first divergence = tau.
+        begun = method.begin({**next_jobs.payload, **next_jobs.local})
+        torch.testing.assert_close(begun[name], 0.7 * updates.tree[name] + 0.3 * next_jobs.payload[name])
+        # Third: the divergence of the second, measured from the mixture, times the same lambda, at most 1.
+        second = torch.stack([(next_updates.tree[n] - begun[n]).norm() for n in matrices]).mean()
+        mu = min(float(0.7 / moved * second), 1.0)
+        begun = method.begin({**last_jobs.payload, **last_jobs.local})
+        torch.testing.assert_close(begun[name], mu * next_updates.tree[name] + (1 - mu) * last_jobs.payload[name])
+        assert clients[client].info.id == updates.client
+
+
+def test_local_training_is_not_touched_by_others():
+    clients = mixed_clients()
+    alone = {"client-2": clients["client-2"]}
+    both = [rounds_of(make_method("local", c), c, 2)[0][-1][1] for c in (clients, alone)]
+    among, single = ({u.client: u for u in updates}["client-2"] for updates in both)
+    assert among.tree == {} and "units.0.temporal.weight" in among.local
+    assert all(torch.equal(t, single.local[n]) for n, t in among.local.items())
+
+
+def test_centralised_training_pools_data_on_one_body():
+    clients = mixed_clients()
+    arranged = METHODS["central"].arrange(clients)
+    pooled = arranged[EVERYONE]
+    assert len(pooled.train) == sum(len(c.train) for c in clients.values()) == pooled.info.samples
+    assert not len(pooled.test) and all(not len(c.train) for n, c in arranged.items() if n != EVERYONE)
+    # A sample stands on its joints, and its label is its own client's class.
+    start = sum(len(clients[f"client-{i}"].train) for i in range(3))
+    source = clients["client-3"]
+    body, own = pooled.info.layout, source.info.layout
+    for i in range(3):
+        label = pooled.info.classes[int(pooled.train.y[start + i])]
+        assert label == f"client-3: {source.info.classes[int(source.train.y[i])]}"
+        for j, joint in enumerate(own.joints):
+            assert torch.equal(pooled.train.x[start + i, 0, :, body.index(joint)], source.train.x[i, 0, :, j])
+        missing = [i for i, joint in enumerate(body.joints) if joint not in own.joints]
+        assert not pooled.train.x[start + i, 0, :, missing].any()
+
+
+def test_centralised_training_tests_each_client_among_its_own_classes(double):
+    arranged = METHODS["central"].arrange(mixed_clients())
+    method = make_method("central", arranged)
+    server = initial_state(method, 0)
+    full = server.shared["classifier.weight"]
+    names = arranged[EVERYONE].info.classes
+    assert len(full) == len(names)
+    for client in ("client-0", "client-4"):  # as many classes, other rows
+        rows = [names.index(c) for c in arranged[client].info.classes]
+        assert torch.equal(method.served(server, arranged[client].info)["classifier.weight"], full[rows])
+
+
+def test_a_client_named_everyone_is_refused():
+    client = make_client(0)
+    with pytest.raises(ValueError, match="rename"):
+        METHODS["central"].arrange({EVERYONE: client})
