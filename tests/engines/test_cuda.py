@@ -21,7 +21,7 @@ pytestmark = [
 @pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
 def test_cuda_agrees_with_the_cpu_and_with_itself(double, name, kind):
     set_precision(tf32=False)  # without it cuDNN may sum in another order each time
-    clients = mixed_clients()
+    clients = METHODS[name].arrange(mixed_clients())
     method = make_method(name, clients, model_dropout=0.2)
     jobs = jobs_of(method, initial_state(method, 3), clients)
     expected = list(SequentialEngine(method, clients, TRAINING, CPU).train(jobs))

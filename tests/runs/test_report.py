@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
@@ -357,6 +358,62 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert data["clients"][1] == HOSTILE
     assert data["methods"][0]["name"] == HOSTILE
     assert data["samples"][0]["client"] == HOSTILE
+
+
+def write_analysis(folder: Path, name: str = "curves", place: int = 0, **changes: Any) -> None:
+    (folder / "analyses").mkdir(exist_ok=True)
+    table = {"columns": ["client", "value"], "rows": [["kitchen", "0.5"]]}
+    record = {"name": name, "place": place, "round": 3, "title": f"About {name}", "caption": "Synthetic data."}
+    record |= {"notes": ["How."], "table": table, "values": {"anything": [1, None]}, **changes}
+    (folder / "analyses" / f"{name}.json").write_text(json.dumps(record))
+    (folder / "analyses" / f"{name}.svg").write_text(f"<svg xmlns='http://www.w3.org/2000/svg'><!-- {name} --></svg>")
+
+
+def test_analyses_come_in_their_order_with_pictures_that_need_nothing_else(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    write_analysis(tmp_path, "cka", 4)
+    write_analysis(tmp_path, "landscape", 5)
+    write_analysis(tmp_path, "topology", 2)
+    (tmp_path / "analyses" / "cka.svg").unlink()
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    shown = blob(text)["analyses"]
+    assert [item["name"] for item in shown] == ["topology", "cka", "landscape"]
+    assert shown[0]["rows"] == [["kitchen", "0.5"]] and shown[0]["notes"] == ["How."]
+    assert b"<!-- topology -->" in base64.b64decode(shown[0]["picture"])
+    assert shown[1]["picture"] == ""
+    # Pictures are images, which neither run scripts nor fetch; only such are let in.
+    assert "img-src data:;" in text or 'img-src data:"' in text
+    assert not re.search(r"https?:", text)
+    assert "anything" not in text
+
+
+def test_a_report_without_analyses_says_how_to_make_them(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    assert blob(text)["analyses"] == []
+    assert "`fedaction analyse DIR` makes them" in text
+
+
+def test_a_hostile_analysis_stays_text(tmp_path: Path) -> None:
+    plain = write_report(write_run(tmp_path / "plain")).read_text(encoding="utf-8")
+    write_run(tmp_path)
+    write_analysis(tmp_path, title=HOSTILE, caption=HOSTILE, notes=[HOSTILE])
+    (tmp_path / "analyses" / "curves.svg").write_text(HOSTILE)
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    assert [tag for tag, _ in Elements(text).tags] == [tag for tag, _ in Elements(plain).tags]
+    (item,) = blob(text)["analyses"]
+    assert item["title"] == item["caption"] == item["notes"][0] == HOSTILE
+    assert base64.b64decode(item["picture"]).decode() == HOSTILE
+
+
+@pytest.mark.parametrize(
+    "changes", [{"table": {"columns": ["a"], "rows": [["b", "c"]]}}, {"place": "first"}, {"title": None}]
+)
+def test_an_analysis_that_is_none_is_named(tmp_path: Path, changes: dict[str, Any]) -> None:
+    write_run(tmp_path)
+    write_analysis(tmp_path, **changes)
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "analyses" / "curves.json"))):
+        collect(tmp_path)
 
 
 def test_static_files_cannot_end_their_element() -> None:

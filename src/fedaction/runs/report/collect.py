@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.report import files
-from fedaction.runs.report.files import Confusion, Evidence, Result, Sample, Topology, finite
+from fedaction.runs.report.files import Analysis, Confusion, Evidence, Result, Sample, Topology, finite
 
 Series = dict[int, float | None]  # value by round
 
@@ -101,6 +101,7 @@ class ReportData:
     clients: tuple[str, ...]
     groups: dict[str, str]
     notes: tuple[str, ...]
+    analyses: tuple[Analysis, ...] = ()
 
     @property
     def synthetic(self) -> bool:
@@ -183,6 +184,7 @@ def collect(run_dir: Path) -> ReportData:
         clients=tuple(dict.fromkeys([*tested, *trained])),
         groups=groups,
         notes=tuple(notes),
+        analyses=files.read_analyses(run_dir / "analyses"),
     )
 
 

@@ -9,7 +9,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -112,6 +112,32 @@ class Evidence:
     samples: dict[str, tuple[Sample, ...]] = field(default_factory=dict[str, tuple[Sample, ...]])
 
 
+@dataclass(frozen=True)
+class AnalysisTable:
+    """A small table, its cells written out."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"every row of a table with {len(self.columns)} columns needs as many cells")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """analyses/NAME.json: what `fedaction analyse` found after `round` rounds, and NAME.svg beside it."""
+
+    name: str
+    place: int
+    round: int
+    title: str
+    caption: str
+    table: AnalysisTable
+    notes: tuple[str, ...] = ()
+    picture: bytes = b""
+
+
 def _square(name: str, matrix: tuple[tuple[float, ...], ...], size: int, what: str) -> None:
     if len(matrix) != size or any(len(row) != size for row in matrix):
         widths = sorted({len(row) for row in matrix})
@@ -120,6 +146,7 @@ def _square(name: str, matrix: tuple[tuple[float, ...], ...], size: int, what: s
 
 _RESULT = TypeAdapter(Result)
 _EVIDENCE = TypeAdapter(Evidence)
+_ANALYSIS = TypeAdapter(Analysis)
 
 
 def _why(error: ValidationError) -> str:
@@ -169,6 +196,16 @@ def read_result(path: Path) -> Result | None:
 def read_evidence(path: Path) -> Evidence:
     """The run's evidence; empty where it left none."""
     return _checked(path, _EVIDENCE, _bytes(path)) if path.exists() else Evidence()
+
+
+def read_analyses(folder: Path) -> tuple[Analysis, ...]:
+    """The run's analyses, in the order they are shown in; none where there is no such folder."""
+    found: list[Analysis] = []
+    for path in sorted(folder.glob("*.json")):
+        picture = path.with_suffix(".svg")
+        analysis = _checked(path, _ANALYSIS, _bytes(path))
+        found.append(replace(analysis, picture=_bytes(picture) if picture.exists() else b""))
+    return tuple(sorted(found, key=lambda analysis: (analysis.place, analysis.name)))
 
 
 def finite(value: float | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import re
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 from fedaction.runs.files import write_atomically
 from fedaction.runs.report.collect import Curve, Final, MethodData, ReportData, collect
-from fedaction.runs.report.files import Sample, Topology, finite
+from fedaction.runs.report.files import Analysis, Sample, Topology, finite
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
 SCRIPTS = (
@@ -23,6 +24,7 @@ SCRIPTS = (
     "body.js",
     "topology.js",
     "player.js",
+    "analyses.js",
     "page.js",
 )
 _MOST_POINTS = 400  # of one curve; more than a screen can show
@@ -35,6 +37,8 @@ _SPELLING = {
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
     "fedbn": "FedBN",
+    "fedagm": "FedAGM",
+    "fedema": "FedEMA",
     "fedrep": "FedRep",
     "fedper": "FedPer",
     "perfedavg": "Per-FedAvg",
@@ -42,6 +46,7 @@ _SPELLING = {
     "moon": "MOON",
     "scaffold": "SCAFFOLD",
     "local": "Local only",
+    "central": "Centralised",
 }
 
 
@@ -177,6 +182,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
             for client, items in data.samples.items()
             if items
         ],
+        "analyses": [_analysis(item) for item in data.analyses],
         "notes": data.notes,
         "recipe": _flat(data.recipe),
         "environment": _flat(data.environment),
@@ -256,6 +262,18 @@ def _sample(sample: Sample) -> dict[str, Any]:
         "label": sample.label,
         "predicted": sample.predicted,
         "confidence": _rounded(sample.confidence),
+    }
+
+
+def _analysis(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "name": analysis.name,
+        "title": analysis.title,
+        "caption": analysis.caption,
+        "notes": analysis.notes,
+        "columns": analysis.table.columns,
+        "rows": analysis.table.rows,
+        "picture": base64.b64encode(analysis.picture).decode(),
     }
 
 

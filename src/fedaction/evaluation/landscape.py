@@ -1,0 +1,108 @@
+"""The loss around trained weights, on a plane through them (Li et al., 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedaction.federation.seeds import generator
+from fedaction.federation.tree import Tree
+
+
+def filter_direction(weights: Tree, trained: Collection[str], seed: int, axis: int) -> dict[str, Tensor]:
+    """A random direction, filter by filter as long as the weights themselves.
+
+    Gaussian entries; each slice along the first axis of a tensor with more than one axis is then rescaled to the norm
+    of the same slice of the weights. So a step of 1 means the same for layers, and networks, of different scale.
+    Tensors with one axis or none (biases, normalisation) stay where they are, and so do buffers.
+
+    Args:
+        weights: the point that the plane goes through.
+        trained: names of the parameters; everything else counts as a buffer.
+        seed: of the run.
+        axis: 0 or 1: which of the plane's two directions. A tensor's numbers depend on seed, axis and its name alone.
+
+    Returns:
+        The tensors that the direction moves, by name; those left out are not moved.
+    """
+    direction: dict[str, Tensor] = {}
+    for name, weight in weights.items():
+        if name not in trained or weight.dim() < 2:
+            continue
+        noise = torch.randn(weight.shape, generator=generator(seed, "landscape", axis, name), dtype=torch.float64)
+        rows = noise.flatten(1)
+        norms = weight.detach().cpu().double().flatten(1).norm(dim=1, keepdim=True)
+        scaled = rows * (norms / (rows.norm(dim=1, keepdim=True) + 1e-10))
+        direction[name] = scaled.view(weight.shape).to(weight)
+    return direction
+
+
+def loss_surface(
+    loss: Callable[[Tree], float], weights: Tree, one: Tree, other: Tree, radius: float = 1.0, steps: int = 21
+) -> Tensor:
+    """The loss on a square grid around the weights.
+
+    Args:
+        loss: of a tree like `weights`.
+        weights: the centre.
+        one: the direction along rows.
+        other: the direction along columns.
+        radius: the grid reaches from -radius to radius along both directions.
+        steps: points along each side; odd, so that the weights themselves are one of them.
+
+    Returns:
+        (steps, steps) float64, [i, j] the loss at weights + a_i one + b_j other. Not finite where the loss is not.
+    """
+    if steps < 3 or steps % 2 == 0:
+        raise ValueError(f"a surface needs an odd number of steps, at least 3; got {steps}")
+    places = torch.linspace(-radius, radius, steps, dtype=torch.float64).tolist()
+    surface = torch.empty(steps, steps, dtype=torch.float64)
+    for i, a in enumerate(places):
+        row = _moved(weights, one, a)
+        for j, b in enumerate(places):
+            surface[i, j] = loss(_moved(row, other, b))
+    return surface
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A surface in numbers, by which two can be compared.
+
+    Attributes:
+        centre: the loss at the trained weights, in nats.
+        curvature: the mean absolute second difference between neighbours, along both axes, over the squared step:
+            nats per squared unit of the directions. High for a steep bowl and for a bumpy one.
+        concave: the share of those second differences that are below zero (by more than 1e-9), 0 to 1. A bowl has
+            none, whatever its steepness: this is the bumpiness alone.
+        flat: the share of the grid whose loss is less than one nat above the centre's, 0 to 1.
+        lost: the share of the grid where the loss is not finite; such points are in no other number but `flat`.
+    """
+
+    centre: float
+    curvature: float
+    concave: float
+    flat: float
+    lost: float
+
+
+def shape_of(surface: Tensor, radius: float = 1.0) -> Shape:
+    """The numbers of a surface as `loss_surface` gives it."""
+    steps = len(surface)
+    step = 2 * radius / (steps - 1)
+    bends = torch.cat([surface.diff(n=2, dim=0).flatten(), surface.diff(n=2, dim=1).flatten()])
+    bends = bends[bends.isfinite()]
+    centre = surface[steps // 2, steps // 2]
+    return Shape(
+        centre=float(centre),
+        curvature=float(bends.abs().mean()) / step**2,
+        concave=float((bends < -1e-9).double().mean()),
+        flat=float((surface < centre + 1).double().mean()),
+        lost=float((~surface.isfinite()).double().mean()),
+    )
+
+
+def _moved(weights: Tree, direction: Tree, by: float) -> dict[str, Tensor]:
+    return {name: torch.add(w, direction[name], alpha=by) if name in direction else w for name, w in weights.items()}
