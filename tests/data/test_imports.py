@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from fedaction.data import store
+from fedaction.data import store, store_file
 from fedaction.data.imports import import_arrays, import_folder, inspect, read_layout
 from fedaction.data.layout import KINECT_V2, OPENNI_15
 from fedaction.data.preprocess import prepare
@@ -233,12 +233,17 @@ def edit_header(path: Path, **changes: Any) -> None:
     ("changes", "message"),
     [
         ({"format": "other"}, "format"),
-        ({"version": 2}, "version 2; this release reads version 1"),
+        ({"version": 3}, "version 3; this release reads version 2, and 1"),
+        ({"bodies": [1] * 11}, "11 bodies for 12 samples"),
+        ({"bodies": [0] * 12}, "at least one body"),
+        ({"bodies": [2] * 12}, "says 156"),
+        ({"splits": {"cross_view": ["train"]}}, "1 'cross_view' splits for 12 samples"),
+        ({"splits": {"cross_view": ["val"] * 12}}, "splits.cross_view"),
         ({"surplus": 1}, "surplus"),
         ({"labels": [0]}, "1 labels for 12 samples"),
         ({"labels": [3] * 12}, "label 3, but only 3 classes"),
         ({"classes": ["a", "a", "b"]}, "twice"),
-        ({"lengths": [0] * 12}, "at least one frame"),
+        ({"lengths": [0] * 12}, "one frame"),
         ({"lengths": [5] * 12}, "says 60"),
         ({"rate_hz": -1.0}, "rate_hz"),
         ({"skipped": {"empty": 4}}, "do not agree"),
@@ -260,12 +265,13 @@ def test_frames_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     whole = (out / "frames.npy").read_bytes()
     frames = np.load(out / "frames.npy")
     broken = frames.copy()
-    broken[3, 0, 2, 1] = np.inf
+    broken[3, 2, 1] = np.inf
     for array, message in (
         (frames.astype(np.float64), "float64; a store holds float32"),
         (frames[:, 0], "has shape"),
+        (frames[:, None], "has shape"),
         (frames[:-1], "says"),
-        (broken, "frame 3 has a value that is not finite"),
+        (broken, "row 3 has a value that is not finite"),
     ):
         np.save(out / "frames.npy", array)
         with pytest.raises(ValueError, match=message):
@@ -297,7 +303,7 @@ def test_existing_folders_are_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: object, **__: object) -> str:
         raise OSError("disk full")
 
-    monkeypatch.setattr(store.json, "dumps", fail)
+    monkeypatch.setattr(store_file.json, "dumps", fail)
     with pytest.raises(OSError, match="disk full"):
         import_arrays(source, out, layout="openni_15", overwrite=True)
     with pytest.raises(OSError, match="disk full"):

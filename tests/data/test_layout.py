@@ -8,6 +8,7 @@ import pytest
 
 from fedaction.data.layout import (
     COCO_17,
+    FLORENCE_15,
     KINECT_V1,
     KINECT_V2,
     LAYOUTS,
@@ -52,9 +53,16 @@ def test_layouts_have_the_published_joints_edges_and_centre(
     assert item.centre == centre
 
 
-@pytest.mark.parametrize(("item", "joints"), [(OPENNI_15, 15), (MOCAP_31, 31)])
+@pytest.mark.parametrize(("item", "joints"), [(OPENNI_15, 15), (FLORENCE_15, 15), (MOCAP_31, 31)])
 def test_other_layouts_have_their_joint_count(item: Layout, joints: int) -> None:
     assert len(item) == joints
+
+
+def test_florence_15_is_in_the_order_of_its_documentation() -> None:
+    arms = [f"{side}_{part}" for side in ("left", "right") for part in ("shoulder", "elbow", "wrist")]
+    legs = [f"{side}_{part}" for side in ("left", "right") for part in ("hip", "knee", "ankle")]
+    assert list(FLORENCE_15.joints) == ["head", "neck", "spine_mid", *arms, *legs]
+    assert FLORENCE_15.joints[FLORENCE_15.centre] == "neck"
 
 
 @pytest.mark.parametrize("name", list(LAYOUTS))

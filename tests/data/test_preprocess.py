@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedaction.data.layout import COCO_17, KINECT_V2, OPENNI_15, Layout
-from fedaction.data.preprocess import align, centre, mend, normalise, prepare, resize_plan
+from fedaction.data.preprocess import align_shoulders, centre, mend, normalise, prepare, resize_plan
 from fedaction.federation.seeds import numpy_generator
 
 Array = npt.NDArray[np.float32]
@@ -106,7 +106,7 @@ def test_align_puts_the_shoulder_line_along_x_without_changing_the_body(sense: f
     x = torch.from_numpy(recording(30)[None])
     left, right = KINECT_V2.index("left_shoulder"), KINECT_V2.index("right_shoulder")
     x[..., right, :] = x[..., left, :] + torch.tensor([0.3, 0.1, 0.4 * sense])
-    out = align(x, KINECT_V2)
+    out = align_shoulders(x, KINECT_V2)
     line = out[..., right, :] - out[..., left, :]
     assert torch.allclose(line[..., 0], torch.tensor(0.5), atol=1e-3)
     assert line[..., 2].abs().max() < 0.02  # the damped cosine leaves a small rest
@@ -118,7 +118,7 @@ def test_sense_of_rotation_is_chosen_once_per_clip() -> None:
     x = torch.zeros(1, 1, 3, 25, 3)
     right = KINECT_V2.index("right_shoulder")
     x[0, 0, :, right] = torch.tensor([[0.3, 0, 0.4], [0.3, 0, 0.4], [0.3, 0, -0.4]])
-    line = align(x, KINECT_V2)[0, 0, :, right]
+    line = align_shoulders(x, KINECT_V2)[0, 0, :, right]
     assert line[:2, 2].abs().max() < 0.01
     assert line[2, 2] < -0.4  # as in the original, the odd frame is turned the wrong way
 
@@ -135,6 +135,19 @@ def test_normalise_equals_prepare_at_equal_length() -> None:
     x = torch.from_numpy(np.stack([recording(50, bodies=2, seed=i) for i in range(70)]))
     assert torch.allclose(normalise(x, KINECT_V2), prepare(x, KINECT_V2)[0], atol=1e-5)
     assert torch.equal(normalise(x[:3], KINECT_V2), normalise(x, KINECT_V2)[:3])
+
+
+def test_without_align_a_turned_body_stays_turned() -> None:
+    given = [recording(t, seed=t) for t in (5, 16, 90)]
+    x, _ = prepare(given, KINECT_V2, frames=16, align=False)
+    for i, sequence in enumerate(given):
+        relative = sequence[0].astype(np.float64) - sequence[0, :, KINECT_V2.centre : KINECT_V2.centre + 1]
+        assert np.allclose(x[i, 0].numpy(), literal_resize(relative, 16), atol=1e-5)
+    batch = torch.from_numpy(np.stack([recording(16, seed=i) for i in range(70)]))
+    plain = normalise(batch, KINECT_V2, align=False)
+    assert torch.equal(plain, centre(batch, KINECT_V2))
+    assert torch.allclose(plain, prepare(batch, KINECT_V2, frames=16, align=False)[0], atol=1e-5)
+    assert not torch.allclose(plain, normalise(batch, KINECT_V2), atol=0.1)
 
 
 def test_normalise_is_fast() -> None:

@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, fail, out
+from fedaction.cli.common import JsonFlag, err, fail, out
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at and bring in data.")
 
 
 @data_app.command("list")
 def data_list(as_json: JsonFlag = False) -> None:
-    """List the skeleton layouts, and the actions of the embedded stage."""
+    """List the skeleton layouts, the public datasets that can be read, and the actions of the embedded stage."""
     from fedaction.data.layout import LAYOUTS
+    from fedaction.data.public.readers import READERS
     from fedaction.data.stage import NAMES
 
     if as_json:
-        print(json.dumps({"layouts": [item.to_dict() for item in LAYOUTS.values()], "stage_actions": list(NAMES)}))
+        layouts = [item.to_dict() for item in LAYOUTS.values()]
+        public = [
+            {
+                "name": item.name,
+                "layout": item.layout.name,
+                "joints": len(item.layout),
+                "rate_hz": item.rate_hz,
+                "protocols": list(item.protocols),
+                "about": item.about,
+            }
+            for item in READERS.values()
+        ]
+        print(json.dumps({"layouts": layouts, "public": public, "stage_actions": list(NAMES)}))
         return
     table = Table("layout", "joints", "centre", "first joints", box=None)
     for item in LAYOUTS.values():
         table.add_row(item.name, str(len(item)), item.joints[item.centre], ", ".join(item.joints[:4]) + ", ...")
+    out.print(table, "")
+    table = Table("public dataset", "joints", "Hz", "splits", "what it is", box=None)
+    for item in READERS.values():
+        rate = "" if item.rate_hz is None else f"{item.rate_hz:g}"
+        table.add_row(item.name, str(len(item.layout)), rate, ", ".join(item.protocols), escape(item.about))
     out.print(table)
     out.print(f"\n{len(NAMES)} actions on the stage: {', '.join(NAMES)}", highlight=False)
 
@@ -49,11 +70,10 @@ def data_inspect(
     from fedaction.data import imports
 
     try:
-        out.print(
-            str(imports.inspect(path, layout=layout or None, subject=subject or None)), highlight=False, markup=False
-        )
+        found = imports.inspect(path, layout=layout or None, subject=subject or None)
     except (ValueError, OSError) as error:
         raise fail(str(error)) from None
+    out.print(str(found), highlight=False, markup=False, soft_wrap=True)
 
 
 @data_app.command("import")
@@ -92,3 +112,58 @@ def data_import(
         raise fail(str(error)) from None
     out.print(str(found), highlight=False, markup=False)
     out.print(f"imported to {to}", highlight=False, soft_wrap=True)
+
+
+@data_app.command("prepare")
+def data_prepare(
+    name: Annotated[str, typer.Argument(help="A public dataset that `fedaction data list` lists.")],
+    root: Annotated[Path, typer.Argument(help="The folder you keep it in.", exists=True, file_okay=False)],
+    workers: Annotated[int, typer.Option(min=0, help="Processes that read files; 0: one for each core.")] = 0,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Where to keep the result; default: $FEDACTION_CACHE, else ~/.cache/fedaction."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Read a public dataset once, for use as a store: prints its folder, what it holds and what was skipped.
+
+    If it has been read before and has not changed since, this only checks it.
+    """
+    from fedaction.data import imports
+    from fedaction.data.public.cache import prepare_public
+
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("files"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        disable=not err.is_terminal,
+    )
+    task = bars.add_task(name, total=None)
+
+    def progress(done: int, total: int) -> None:
+        bars.update(task, completed=done, total=total)
+        if (
+            not err.is_terminal and total >= 1000 and done * 10 // total > (done - 1) * 10 // total
+        ):  # a log: ten lines
+            err.print(f"{name}: {done} of {total} files", highlight=False)
+
+    with bars, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: err.print(
+            f"[yellow]note:[/yellow] {escape(str(message))}", highlight=False, soft_wrap=True
+        )
+        try:
+            path = prepare_public(name, root, cache=cache, workers=workers, progress=progress)
+            found = imports.inspect(path)
+        except (ValueError, OSError) as error:
+            raise fail(str(error)) from None
+    if as_json:
+        splits = {name: {"train": train, "test": test} for name, (train, test) in found.splits.items()}
+        issues = [issue.model_dump() for issue in found.issues]
+        result = {"store": str(path), "samples": found.samples, "classes": found.classes, "splits": splits}
+        print(json.dumps({**result, "counts": found.counts, "issues": issues}))
+        return
+    out.print(str(found), highlight=False, markup=False, soft_wrap=True)

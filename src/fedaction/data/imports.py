@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from fedaction.data import store
 from fedaction.data.layout import LAYOUTS, Layout
-from fedaction.data.preprocess import mend
-from fedaction.data.store import Issue, Kind, StoredDataset
+from fedaction.data.store import Issue, StoredDataset
 
 _ARRAYS = ("x", "y", "lengths", "subjects", "classes")
 _SUFFIXES = (".npy", ".csv", ".txt")
@@ -43,6 +42,7 @@ class Summary:
         lengths: frames of each usable recording.
         issues: everything that was mended or skipped, by file or position.
         notes: what was left aside without being a fault of a recording.
+        splits: for each protocol of the dataset, its numbers of training and test samples.
     """
 
     source: str
@@ -54,6 +54,7 @@ class Summary:
     lengths: tuple[int, ...] = field(repr=False)
     issues: tuple[Issue, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
+    splits: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -71,9 +72,10 @@ class Summary:
         if self.lengths:
             low, middle, high = np.percentile(self.lengths, (0, 50, 100))
             lines.append(f"  frames    {low:.0f} to {high:.0f}, median {middle:g}")
+        lines += [f"  {name}: {train} to train, {test} to test" for name, (train, test) in self.splits.items()]
         for kind, count in self.counts.items():
             found = [issue for issue in self.issues if issue.kind == kind]
-            lines.append(f"  {kind}: {count} in {len(found)} recordings")
+            lines.append(f"  {kind}: {count} in {len(found)} places")
             lines += [f"    {issue.where}: {issue.detail}" for issue in found[:_NAMED]]
             lines += [f"    and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
@@ -230,30 +232,15 @@ def _collect(source: _Source, layout: Layout | None, scale: float) -> tuple[Stor
     kept: list[tuple[_Recording, npt.NDArray[np.float32]]] = []
     issues: list[Issue] = []
     joints: Counter[int] = Counter()
-
-    def note(kind: Kind, detail: str, count: int = 1) -> None:
-        issues.append(Issue(kind=kind, where=record.where, count=count, detail=detail))
-
     for record in source.recordings:
         if record.array is None:
-            note("unreadable", record.fault)
+            issues.append(Issue(kind="unreadable", where=record.where, detail=record.fault))
             continue
-        found = record.array.shape[2]
-        joints[found] += 1
-        if layout is not None and found != len(layout):
-            note("joint_count", f"{found} joints, layout {layout.name!r} has {len(layout)}")
-            continue
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinity and is mended as such
-            sequence, mended = mend((record.array * scale).astype(np.float32))
-        absent, length = int((sequence == 0).all(axis=(0, 2, 3)).sum()), sequence.shape[1]
-        if absent == length:
-            note("empty", f"none of its {length} frames is usable")
-            continue
-        if mended:
-            note("nan_frames", f"{mended} of {length} frames", mended)
-        if absent:
-            note("zero_frames", f"{absent} of {length} frames", absent)
-        kept.append((record, sequence))
+        joints[record.array.shape[2]] += 1
+        sequence, found = store.accept(record.array, layout, record.where, scale)
+        issues += found
+        if sequence is not None:
+            kept.append((record, sequence))
     item = StoredDataset(
         name=source.path.name,
         layout=layout or Layout("unknown", ("joint",), (), 0),
@@ -278,6 +265,7 @@ def _summarise(source: str, item: StoredDataset, joints: dict[int, int]) -> Summ
         subjects=dict(sorted(Counter(item.subjects).items())),
         lengths=tuple(sequence.shape[1] for sequence in item.sequences),
         issues=item.issues,
+        splits={name: (sides.count("train"), sides.count("test")) for name, sides in item.splits.items()},
     )
 
 

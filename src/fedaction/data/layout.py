@@ -257,6 +257,23 @@ OPENNI_15 = _tree(
     _limbs("head neck spine_mid", "neck Xshoulder Xelbow Xhand", "spine_mid Xhip Xknee Xfoot"),
 )
 
+# As the Florence 3D Actions dataset names its joints. They come from the same tracker as openni_15: its hands are
+# called wrists here and its feet ankles.
+FLORENCE_15 = _tree(
+    "florence_15",
+    (
+        "head",
+        "neck",
+        "spine_mid",
+        *_side("left", ("shoulder", "elbow", "wrist")),
+        *_side("right", ("shoulder", "elbow", "wrist")),
+        *_side("left", ("hip", "knee", "ankle")),
+        *_side("right", ("hip", "knee", "ankle")),
+    ),
+    "neck",
+    _limbs("head neck spine_mid", "neck Xshoulder Xelbow Xwrist", "spine_mid Xhip Xknee Xankle"),
+)
+
 # Joints are the ends of the 30 bones of an Acclaim body (HDM05, CMU), after the root.
 MOCAP_31 = _tree(
     "mocap_31",
@@ -283,7 +300,7 @@ MOCAP_31 = _tree(
 )
 
 LAYOUTS: dict[str, Layout] = {
-    item.name: item for item in (KINECT_V2, KINECT_V1, COCO_17, OPENPOSE_18, OPENNI_15, MOCAP_31)
+    item.name: item for item in (KINECT_V2, KINECT_V1, COCO_17, OPENPOSE_18, OPENNI_15, FLORENCE_15, MOCAP_31)
 }
 
 

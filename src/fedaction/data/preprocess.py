@@ -4,7 +4,8 @@ The steps and their order are those of the CrosSCLR and AimCLR preprocessing, wh
 
 1. centre: subtract the layout's centre joint of the same frame and body;
 2. resize: linear interpolation of the valid frames to a fixed number, with OpenCV's half-pixel convention;
-3. align: turn each frame about the vertical so that the shoulder line lies along x.
+3. align: turn each frame about the vertical so that the shoulder line lies along x. It can be left out: where people
+   face the camera it adds the noise of the shoulders to every other joint.
 
 Two departures. Valid frames are those in which some joint of some body is not zero, wherever they stand (the
 original counts non-zero frames and then takes that many from the start). Frames with missing values are
@@ -117,7 +118,7 @@ def resize_plan(lengths: Tensor, frames: int) -> tuple[Tensor, Tensor, Tensor]:
     return left.long(), torch.minimum(left.long() + 1, last), (place - left).float()
 
 
-def align(x: Tensor, layout: Layout) -> Tensor:
+def align_shoulders(x: Tensor, layout: Layout) -> Tensor:
     """Each frame turned about the vertical (y) so that its shoulder line, left to right, points along x.
 
     As in the original, the sense of rotation is chosen once for a clip and body, by the sign of the shoulder
@@ -145,28 +146,34 @@ def align(x: Tensor, layout: Layout) -> Tensor:
     return out
 
 
-def normalise(x: Tensor, layout: Layout) -> Tensor:
+def normalise(x: Tensor, layout: Layout, align: bool = True) -> Tensor:
     """Centre and align a batch whose sequences already have equal length and no missing values.
 
     Args:
         x: (N, M, T, V, C).
         layout: the joints' layout.
+        align: whether to turn the shoulders along x.
 
     Returns:
         (N, M, T, V, C), a new tensor.
     """
     if x.dim() != 5 or x.shape[3] != len(layout):
         raise ValueError(f"layout {layout.name!r} expects (N, M, T, {len(layout)}, C), got shape {tuple(x.shape)}")
+    if not align:
+        return centre(x, layout)
     if x.device.type != "cpu" or len(x) <= _CHUNK:
-        return align(centre(x, layout), layout)
+        return align_shoulders(centre(x, layout), layout)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     for start in range(0, len(x), _CHUNK):
-        out[start : start + _CHUNK] = align(centre(x[start : start + _CHUNK], layout), layout)
+        out[start : start + _CHUNK] = align_shoulders(centre(x[start : start + _CHUNK], layout), layout)
     return out
 
 
 def prepare(
-    sequences: Sequence[npt.ArrayLike] | npt.NDArray[np.floating] | Tensor, layout: Layout, frames: int = 50
+    sequences: Sequence[npt.ArrayLike] | npt.NDArray[np.floating] | Tensor,
+    layout: Layout,
+    frames: int = 50,
+    align: bool = True,
 ) -> tuple[Tensor, Report]:
     """Recordings of any length to one batch: mend, drop empty frames, centre, resize, align.
 
@@ -175,6 +182,7 @@ def prepare(
             others get zero bodies.
         layout: the joints' layout. Another number of joints is an error.
         frames: frames of each sequence in the result.
+        align: whether to turn the shoulders along x.
 
     Returns:
         (N, M, frames, V, C) float32 of the sequences in `Report.kept`, and the report.
@@ -202,7 +210,8 @@ def prepare(
     bodies = max((item.shape[0] for item in usable), default=1)
     out = torch.empty(len(usable), bodies, frames, len(layout), max(coordinates, default=3))
     for start in range(0, len(usable), _CHUNK):
-        out[start : start + _CHUNK] = _prepare_chunk(usable[start : start + _CHUNK], bodies, layout, frames)
+        chunk = _prepare_chunk(usable[start : start + _CHUNK], bodies, layout, frames)
+        out[start : start + _CHUNK] = align_shoulders(chunk, layout) if align else chunk
     if not torch.isfinite(out).all():
         raise ValueError("coordinates are too large for float32: positions are expected in metres")
     return out, report
@@ -224,7 +233,7 @@ def check_sequence(given: npt.ArrayLike, layout: Layout, where: str) -> npt.NDAr
 
 
 def _prepare_chunk(sequences: Sequence[npt.NDArray[np.float32]], bodies: int, layout: Layout, frames: int) -> Tensor:
-    """(N, bodies, frames, V, C) from clean sequences; one gather over all their frames laid end to end."""
+    """(N, bodies, frames, V, C) from clean sequences, centred and resized; one gather over all frames end to end."""
     lengths = torch.tensor([item.shape[1] for item in sequences])
     firsts = torch.cumsum(lengths, dim=0) - lengths
     flat = torch.zeros(bodies, int(lengths.sum()), len(layout), sequences[0].shape[3])
@@ -235,5 +244,4 @@ def _prepare_chunk(sequences: Sequence[npt.NDArray[np.float32]], bodies: int, la
     left, right, share = resize_plan(lengths, frames)
     share = share[:, :, None, None]
     picked = [flat[:, place + firsts[:, None]] for place in (left, right)]  # each (bodies, N, frames, V, C)
-    resized = picked[0] * (1 - share) + picked[1] * share
-    return align(resized, layout).transpose(0, 1)
+    return (picked[0] * (1 - share) + picked[1] * share).transpose(0, 1)

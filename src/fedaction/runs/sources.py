@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedaction.data.client import ClientData
 from fedaction.data.preprocess import normalise
+from fedaction.data.public.cache import prepare_public
+from fedaction.data.public.readers import READERS
 from fedaction.data.stage import stage_federation
 from fedaction.data.store import clients_from_store
-from fedaction.methods.base import Settings
+from fedaction.methods.settings import Settings
 
 
 class Source(Settings):
@@ -21,6 +24,8 @@ class Source(Settings):
 
     frames: int = Field(50, ge=8, le=1000)
     """Every sequence is resized to so many frames."""
+    align: bool = True
+    """Turn every frame about the vertical so that the shoulders lie along x."""
 
     @abstractmethod
     def load(self, seed: int) -> list[ClientData]:
@@ -58,7 +63,7 @@ class StageSource(Source):
             heterogeneity=self.stage_heterogeneity,
             noise=self.stage_noise,
         )
-        return [_normalised(client) for client in raw]
+        return [_normalised(client, self.align) for client in raw]
 
 
 class StoreSource(Source):
@@ -74,6 +79,8 @@ class StoreSource(Source):
     """Concentration of the Dirichlet partition: the smaller, the less alike clients are."""
     store_test: float | tuple[str, ...] = 0.3
     """The share of samples (whole subjects where they are known) kept for testing, or the names of test subjects."""
+    store_protocol: str = ""
+    """One of the datasets' own splits in place of store_test, such as cross_subject; empty: store_test."""
 
     def load(self, seed: int) -> list[ClientData]:
         """See `Source.load`."""
@@ -81,20 +88,62 @@ class StoreSource(Source):
         return clients_from_store(
             [Path(path) for path in self.store_paths],
             split=split,
+            protocol=self.store_protocol,
             by=self.store_by,
             clients=self.store_clients or None,
             alpha=self.store_alpha,
             frames=self.frames,
+            align=self.align,
             seed=seed,
         )
 
 
-SOURCES: dict[str, type[Source]] = {"stage": StageSource, "store": StoreSource}
+class PublicSource(Source):
+    """Public datasets, which you bring: one client for each, with the dataset's own split."""
+
+    public_sets: tuple[str, ...] = Field(min_length=1)
+    """Public datasets, one client each, by the names of their readers, such as utd_mhad or ntu60."""
+    public_root: str = ""
+    """Folder that holds a folder for each dataset, named like it; empty: the environment variable FEDACTION_DATA."""
+    public_split: Literal["cross_subject", "cross_view", "cross_setup"] = "cross_subject"
+    """Which of the datasets' splits."""
+    public_cache: str = ""
+    """Folder where datasets are kept once read; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+    @field_validator("public_sets")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in READERS:
+                raise ValueError(f"no reader is called {name!r}; there are {', '.join(READERS)}")
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is named twice")
+        return names
+
+    def load(self, seed: int) -> list[ClientData]:
+        """See `Source.load`."""
+        place = self.public_root or os.environ.get("FEDACTION_DATA", "")
+        if not place:
+            raise ValueError(
+                "where the public datasets lie is not known: name the folder that holds a folder for each of "
+                f"{', '.join(self.public_sets)} in the recipe key public_root or in the environment variable "
+                "FEDACTION_DATA"
+            )
+        stores: list[Path] = []
+        for name in self.public_sets:
+            has = READERS[name].protocols
+            if self.public_split not in has:
+                raise ValueError(f"{name} has no split {self.public_split}; it has {', '.join(has)}")
+            stores.append(prepare_public(name, Path(place) / name, cache=self.public_cache or None))
+        return clients_from_store(stores, protocol=self.public_split, frames=self.frames, align=self.align, seed=seed)
+
+
+SOURCES: dict[str, type[Source]] = {"stage": StageSource, "store": StoreSource, "public": PublicSource}
 """Sources by the name that recipes use."""
 
 
-def _normalised(client: ClientData) -> ClientData:
+def _normalised(client: ClientData, align: bool) -> ClientData:
     layout = client.info.layout
     assert layout is not None
-    train, test = (replace(s, x=normalise(s.x, layout)) for s in (client.train, client.test))
+    train, test = (replace(s, x=normalise(s.x, layout, align)) for s in (client.train, client.test))
     return replace(client, train=train, test=test)

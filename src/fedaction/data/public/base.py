@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -10,8 +11,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedaction.data.dataset import Issue
 from fedaction.data.layout import Layout
-from fedaction.data.store import Issue
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,11 @@ class Reader(Protocol):
         ...
 
     @property
+    def version(self) -> int:
+        """Raised whenever the reader makes other samples or arrays of the same files: older caches are then stale."""
+        ...
+
+    @property
     def layout(self) -> Layout:
         """Joints of every recording."""
         ...
@@ -75,6 +81,11 @@ class Reader(Protocol):
     @property
     def rate_hz(self) -> float | None:
         """Frames a second."""
+        ...
+
+    @property
+    def protocols(self) -> tuple[str, ...]:
+        """The splits it may give its samples, e.g. ("cross_subject", "cross_view")."""
         ...
 
     @property
@@ -103,3 +114,24 @@ def unique(readers: Iterable[Reader]) -> dict[str, Reader]:
             raise ValueError(f"two readers are called {reader.name!r}")
         found[reader.name] = reader
     return found
+
+
+def files_below(root: Path) -> Iterator[Path]:
+    """All files in a folder and below it, in a fixed order. Linked folders are entered, each folder only once.
+
+    A folder below that cannot be read is an OSError: half a dataset must not pass for the whole. A root that is not
+    there holds no files.
+    """
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    seen: set[str] = set()
+    for folder, folders, names in os.walk(root, onerror=stop, followlinks=True) if root.is_dir() else ():
+        real = os.path.realpath(folder)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()
+        yield from (Path(folder, name) for name in sorted(names))

@@ -1,0 +1,95 @@
+"""MSR Action3D: 20 actions by 10 people, two or three times each, before a Kinect v1 (Li, Zhang, Liu, CVPR4HB 2010).
+
+Reads the skeletons in real-world coordinates (`..._skeleton3D.txt`). Axes, in metres: x to the right of a person who
+faces the camera, y up, z away from the camera. Frames without a person are all zero.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedaction.data.layout import KINECT_V1, Layout
+from fedaction.data.public.base import Listing
+from fedaction.data.public.files import list_numbered, read_joints
+
+CLASSES = (
+    "high arm wave",
+    "horizontal arm wave",
+    "hammer",
+    "hand catch",
+    "forward punch",
+    "high throw",
+    "draw x",
+    "draw tick",
+    "draw circle",
+    "hand clap",
+    "two hand wave",
+    "side boxing",
+    "bend",
+    "forward kick",
+    "side kick",
+    "jogging",
+    "tennis swing",
+    "tennis serve",
+    "golf swing",
+    "pick up and throw",
+)
+# What the list of 557 usable files (Wang et al., CVPR 2012) leaves out: the skeleton is missing or wrong.
+UNUSABLE = (
+    "a02_s03_e02",
+    "a04_s03_e01",
+    "a07_s04_e01",
+    "a13_s09_e01",
+    "a13_s09_e02",
+    "a13_s09_e03",
+    "a14_s03_e01",
+    "a20_s07_e01",
+    "a20_s07_e03",
+    "a20_s10_e03",
+)
+_FILE = re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_e\d+)_skeleton3D\.txt")
+# The dataset's own order, which is not that of the Kinect's SDK.
+_JOINTS = (
+    *("left_shoulder", "right_shoulder", "spine_shoulder", "spine_mid", "left_hip", "right_hip", "spine_base"),
+    *(f"{side}_{part}" for part in ("elbow", "wrist", "hand", "knee", "ankle", "foot") for side in ("left", "right")),
+    "head",
+)
+_ORDER = [_JOINTS.index(joint) for joint in KINECT_V1.joints]
+
+
+@dataclass(frozen=True)
+class MsrAction3D:
+    """See `fedaction.data.public.base.Reader`."""
+
+    name: str = "msr_action3d"
+    version: int = 1
+    layout: Layout = KINECT_V1
+    rate_hz: float | None = 15.0
+    protocols: tuple[str, ...] = ("cross_subject",)
+    about: str = (
+        "MSR Action3D, 20 actions by 10 people, Kinect v1; expects a<action>_s<person>_e<trial>_skeleton3D.txt"
+    )
+
+    def find(self, root: Path) -> Listing:
+        """See `Reader.find`. Cross-subject: people with odd numbers train."""
+        return list_numbered(
+            root,
+            _FILE,
+            classes=CLASSES,
+            train=(1, 3, 5, 7, 9),
+            test=(2, 4, 6, 8, 10),
+            expected="a<action>_s<person>_e<trial>_skeleton3D.txt, MSR Action3D's real-world skeletons",
+            unusable=UNUSABLE,
+        )
+
+    def read(self, path: Path) -> npt.NDArray[np.float32]:
+        """See `Reader.read`."""
+        return read_joints(path, len(_JOINTS), columns=4)[:, :, _ORDER]  # the fourth is the tracker's confidence
+
+
+READER = MsrAction3D()

@@ -1,0 +1,131 @@
+"""Reading many files in worker processes: results in order, few of them in memory at a time.
+
+Loads no torch: workers start afresh ("spawn") and would each load it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing.connection import wait
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedaction.data.public.base import Reader, Source
+
+_CHUNK_BYTES, _CHUNK_FILES = 2 * 2**20, 32  # of a task; long enough to make handing it over cheap
+_SMALL_BYTES = 64 * 2**20  # up to here, workers take longer to start than this process to read
+Span = tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Content:
+    """What came of one file.
+
+    Attributes:
+        frames: T of the file.
+        samples: (M_i, T_i, V, 3) of each sample, without trailing absent bodies. A span that reaches past the end is
+            cut there.
+        fault: why there are none; "" where there are.
+    """
+
+    frames: int = 0
+    samples: tuple[npt.NDArray[np.float32], ...] = ()
+    fault: str = ""
+
+
+def read_sources(reader: Reader, sources: Sequence[Source], sizes: Sequence[int], workers: int) -> Generator[Content]:
+    """The contents of files, in their order.
+
+    Args:
+        reader: of their dataset.
+        sources: the files.
+        sizes: bytes of each.
+        workers: processes; 1: this one. 0: one for each core, or this one where there is little to read.
+    """
+    if workers < 0:
+        raise ValueError(f"workers must be 0 (one for each core) or more, got {workers}")
+    workers = workers or (_cores() if sum(sizes) > _SMALL_BYTES else 1)
+    if workers == 1:
+        for source in sources:
+            yield _read(reader, source.path, [sample.span for sample in source.samples])
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start)
+    waiting: deque[Future[list[Content]]] = deque()
+    chunks = _chunks(sources, sizes)
+    try:
+        waiting.extend(pool.submit(_read_chunk, reader, chunk) for chunk in islice(chunks, 2 * workers + 1))
+        while waiting:
+            done = waiting.popleft().result()
+            waiting.extend(pool.submit(_read_chunk, reader, chunk) for chunk in islice(chunks, 1))
+            yield from done
+    except BrokenProcessPool:
+        raise ChildProcessError(
+            "a worker process has died: perhaps memory ran out (use fewer workers), or the program that called this "
+            'starts its work outside of `if __name__ == "__main__":`'
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _chunks(sources: Sequence[Source], sizes: Sequence[int]) -> Iterator[list[tuple[Path, list[Span]]]]:
+    chunk: list[tuple[Path, list[Span]]] = []
+    held = 0
+    for source, size in zip(sources, sizes, strict=True):
+        chunk.append((source.path, [sample.span for sample in source.samples]))
+        held += size
+        if held >= _CHUNK_BYTES or len(chunk) >= _CHUNK_FILES:
+            yield chunk
+            chunk, held = [], 0
+    if chunk:
+        yield chunk
+
+
+def _start() -> None:
+    """In a worker: leave Ctrl-C to the parent, and end with it however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def leave() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=leave, daemon=True).start()
+
+
+def _read_chunk(reader: Reader, chunk: list[tuple[Path, list[Span]]]) -> list[Content]:
+    return [_read(reader, path, spans) for path, spans in chunk]
+
+
+def _read(reader: Reader, path: Path, spans: list[Span]) -> Content:
+    try:
+        array = reader.read(path)
+        frames = array.shape[1]
+        cuts = (array if span is None else array[:, span[0] : span[1]] for span in spans)
+        return Content(frames, tuple(_without_absent(cut) for cut in cuts))
+    except (ValueError, OSError) as error:
+        return Content(fault=str(error))
+    except Exception as error:  # one strange file among a hundred thousand must not end the work
+        return Content(fault=f"{type(error).__name__}: {error}")
+
+
+def _without_absent(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Without the last bodies that are absent in all frames; the first one stays."""
+    present = np.flatnonzero((array != 0).any(axis=(1, 2, 3)))
+    return array[: present[-1] + 1 if len(present) else 1]

@@ -1,0 +1,366 @@
+"""Skeleton stores on disk: a dataset of recordings that is opened without being read into memory.
+
+A store is a folder with two files:
+
+- `dataset.json`: format version, layout, classes, rate, and for each sample its name, label, subject, bodies, length
+  and side in the dataset's own splits;
+- `frames.npy`: the samples end to end, each with its bodies one after another, float32 (rows, joints V, coordinates
+  C). A row is one body in one frame.
+
+One `.npy` rather than one file per sample or a safetensors file, because NumPy maps it into memory: a store larger
+than memory can be written and opened, and samples are views of the file. It needs no pickle, and its header says
+shape and type, so that a damaged or foreign file is refused before any of it is used.
+
+Version 1 had no splits, and kept absent bodies: frames (total frames, bodies M, V, C). It is still read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedaction.data.dataset import Issue, StoredDataset, count_issues
+from fedaction.data.layout import LAYOUTS, Layout
+
+FORMAT = "fedaction-skeletons"
+VERSION = 2
+HEADER, FRAMES = "dataset.json", "frames.npy"
+_MOST_HEADER_BYTES = 256 * 2**20
+_CHECK_ROWS = 65536  # rows checked for finiteness at a time, so that a check never needs the whole file
+_NPY_HEADER_BYTES = 128  # kept free at the start of frames.npy until the number of rows is known
+
+
+class _Header(BaseModel):
+    """The contents of dataset.json."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["fedaction-skeletons"]
+    version: int
+    layout: dict[str, Any]
+    classes: list[str]
+    rate_hz: float | None = Field(gt=0, allow_inf_nan=False)
+    labels: list[int]
+    subjects: list[str] | None
+    lengths: list[int]
+    names: list[str]
+    skipped: dict[str, int]
+    issues: list[Issue]
+    bodies: list[int] = []
+    splits: dict[str, list[Literal["train", "test", ""]]] = {}
+
+
+class StoreWriter:
+    """Writes a store sample by sample, holding one of them at a time; whole or not at all.
+
+    The store is written under another name and renamed by `finish`; a `with` block that ends before leaves nothing.
+
+        with StoreWriter("mine", layout=KINECT_V2, classes=("sit", "wave")) as writer:
+            writer.add(sequence, label=0, name="first")
+            writer.finish()
+    """
+
+    def __init__(
+        self,
+        out: str | Path,
+        *,
+        layout: Layout,
+        classes: Sequence[str],
+        rate_hz: float | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        """Starts a store.
+
+        Args:
+            out: folder to create. One that exists is refused, unless `overwrite` is set and it is a store.
+            layout: joints of every recording.
+            classes: action names.
+            rate_hz: frames a second, where known.
+            overwrite: replace an existing store.
+        """
+        self._out = Path(out).absolute()
+        refuse_existing(self._out, overwrite)
+        self._header = _Header(
+            format=FORMAT,
+            version=VERSION,
+            layout=layout.to_dict(),
+            classes=list(classes),
+            rate_hz=rate_hz,
+            labels=[],
+            subjects=[],
+            lengths=[],
+            names=[],
+            skipped={},
+            issues=[],
+        )
+        self._joints = len(layout)
+        self._coordinates = 0  # not known before the first sample
+        self._new = beside(self._out)
+        self._out.parent.mkdir(parents=True, exist_ok=True)
+        self._new.mkdir()
+        self._file = (self._new / FRAMES).open("wb")
+        self._file.write(bytes(_NPY_HEADER_BYTES))
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        shutil.rmtree(self._new, ignore_errors=True)
+
+    def __len__(self) -> int:
+        return len(self._header.lengths)
+
+    def add(
+        self,
+        sequence: npt.NDArray[np.float32],
+        *,
+        label: int,
+        name: str,
+        subject: str = "",
+        splits: Mapping[str, str] | None = None,
+    ) -> None:
+        """Appends one sample.
+
+        Args:
+            sequence: (M, T, V, C), finite.
+            label: index into the classes.
+            name: where it came from.
+            subject: who performed it, where known.
+            splits: "train", "test" or "" for each protocol; a protocol that is not named here is "".
+        """
+        bodies, length, joints, coordinates = sequence.shape
+        if joints != self._joints or coordinates != (self._coordinates or coordinates):
+            raise ValueError("recordings differ in their number of joints or coordinates: store them apart")
+        if not np.isfinite(sequence).all():
+            raise ValueError(f"{name!r} has a value that is not finite")
+        header, self._coordinates = self._header, coordinates
+        for protocol in splits or {}:
+            header.splits.setdefault(protocol, [""] * len(self))
+        for protocol, sides in header.splits.items():
+            sides.append((splits or {}).get(protocol, ""))  # type: ignore[arg-type]  # checked by `finish`
+        header.labels.append(label)
+        header.names.append(name)
+        header.bodies.append(bodies)
+        header.lengths.append(length)
+        assert header.subjects is not None
+        header.subjects.append(subject)
+        self._file.write(np.ascontiguousarray(sequence, dtype="<f4").data)
+
+    def finish(self, issues: Sequence[Issue] = ()) -> None:
+        """Checks the store and puts it in its place.
+
+        Args:
+            issues: what was skipped or mended on the way.
+        """
+        header = self._header
+        if not len(self):
+            raise ValueError(f"there is no usable sample to write to {self._out.name!r}")
+        header.issues, header.skipped = list(issues), count_issues(issues)
+        if not any(header.subjects or ()):
+            header.subjects = None
+        self._file.seek(0)
+        self._file.write(_npy_header((_rows(header), self._joints, self._coordinates)))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        text = json.dumps(header.model_dump(mode="json", warnings=False), ensure_ascii=False, separators=(",", ":"))
+        (self._new / HEADER).write_text(text, encoding="utf-8")
+        load(self._new)
+        move_into_place(self._new, self._out)
+
+
+def save(dataset: StoredDataset, out: str | Path, *, overwrite: bool = False) -> None:
+    """Writes a store, whole or not at all.
+
+    Args:
+        dataset: what to write; its name is not written, a store is called after its folder.
+        out: folder to create. One that exists is refused, unless `overwrite` is set and it is a store.
+        overwrite: replace an existing store.
+    """
+    with StoreWriter(
+        out, layout=dataset.layout, classes=dataset.classes, rate_hz=dataset.rate_hz, overwrite=overwrite
+    ) as writer:
+        for i, sequence in enumerate(dataset.sequences):
+            writer.add(
+                sequence,
+                label=int(dataset.labels[i]),
+                name=dataset.names[i],
+                subject=dataset.subjects[i] if dataset.subjects else "",
+                splits={protocol: sides[i] for protocol, sides in dataset.splits.items()},
+            )
+        writer.finish(dataset.issues)
+
+
+def refuse_existing(out: Path, overwrite: bool) -> None:
+    """Refuses to write over anything but a store, and over a store unless told to."""
+    if not out.exists():
+        return
+    if not overwrite:
+        raise FileExistsError(f"{out} exists already: choose another folder, or ask to overwrite it")
+    if not is_store(out):
+        raise FileExistsError(f"{out} is not a skeleton store, so it is not overwritten: choose another folder")
+
+
+def is_store(path: Path) -> bool:
+    """Whether a path looks like a skeleton store."""
+    return (path / HEADER).is_file() and (path / FRAMES).is_file()
+
+
+def load(path: str | Path) -> StoredDataset:
+    """Opens a store. The frames stay on disk until used; everything is checked first, all values included."""
+    path = Path(path).absolute()
+    if not is_store(path):
+        raise FileNotFoundError(
+            f"{path} is not a skeleton store: it needs {HEADER} and {FRAMES}. Make one out of recordings "
+            "with `fedaction data import`, or of a public dataset with `fedaction data prepare`"
+        )
+    size = (path / HEADER).stat().st_size
+    if size > _MOST_HEADER_BYTES:
+        raise ValueError(f"{path / HEADER} has {size} bytes, more than the {_MOST_HEADER_BYTES} allowed")
+    try:
+        header = _Header.model_validate_json((path / HEADER).read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise ValueError(f"{path / HEADER} is not a valid store header: {place}: {first['msg']}") from None
+    layout = _check_header(header, path)
+    return StoredDataset(
+        name=path.name,
+        layout=layout,
+        sequences=_sequences(_check_frames(path / FRAMES, header), header),
+        labels=np.array(header.labels, dtype=np.int64),
+        classes=tuple(header.classes),
+        names=tuple(header.names),
+        subjects=tuple(header.subjects or ()),
+        rate_hz=header.rate_hz,
+        issues=tuple(header.issues),
+        splits={protocol: tuple(sides) for protocol, sides in header.splits.items()},
+    )
+
+
+def known_layout(spec: dict[str, object], where: str) -> Layout:
+    """A layout from its description; one that takes a built-in layout's name must be that layout."""
+    try:
+        layout = Layout.from_dict(spec)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{where}: {error}") from None
+    if LAYOUTS.get(layout.name, layout) != layout:
+        raise ValueError(
+            f"{where}: the layout is called {layout.name!r} but differs from the built-in one: rename it"
+        )
+    return layout
+
+
+def beside(out: Path) -> Path:
+    """A new hidden name in the same folder, to write under until all is written."""
+    return out.with_name(f".{out.name}.{uuid.uuid4().hex}")
+
+
+def move_into_place(new: Path, out: Path) -> None:
+    """Renames a finished folder to its place; what was there goes only once the new one stands."""
+    if not out.exists():
+        os.rename(new, out)
+        return
+    old = beside(out)
+    os.rename(out, old)
+    try:
+        os.rename(new, out)
+    except OSError:
+        os.rename(old, out)
+        raise
+    shutil.rmtree(old)
+
+
+def _rows(header: _Header) -> int:
+    """First dimension of frames.npy."""
+    if header.version == 1:
+        return sum(header.lengths)
+    return sum(bodies * length for bodies, length in zip(header.bodies, header.lengths, strict=True))
+
+
+def _sequences(frames: npt.NDArray[np.float32], header: _Header) -> list[npt.NDArray[np.float32]]:
+    """Views (M, T, V, C) of the mapped frames."""
+    if header.version == 1:
+        stops = np.cumsum(header.lengths)
+        pairs = zip(stops, header.lengths, strict=True)
+        return [frames[stop - length : stop].transpose(1, 0, 2, 3) for stop, length in pairs]
+    views: list[npt.NDArray[np.float32]] = []
+    first = 0
+    for bodies, length in zip(header.bodies, header.lengths, strict=True):
+        views.append(frames[first : first + bodies * length].reshape(bodies, length, *frames.shape[1:]))
+        first += bodies * length
+    return views
+
+
+def _npy_header(shape: tuple[int, ...]) -> bytes:
+    """A .npy header (format 1.0) of fixed size, so that it can be written after what it describes."""
+    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape}).ljust(_NPY_HEADER_BYTES - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
+
+
+def _check_header(header: _Header, path: Path) -> Layout:
+    """Refuses a header whose parts do not fit together; returns its layout."""
+    where = f"{path}: {HEADER}"
+    if header.version not in (1, VERSION):
+        raise ValueError(
+            f"{where} has format version {header.version}; this release reads version {VERSION}, and 1. Import or "
+            "prepare the data again"
+        )
+    layout = known_layout(header.layout, where)
+    count = len(header.lengths)
+    each: list[tuple[str, Sequence[object] | None]] = [
+        ("labels", header.labels),
+        ("names", header.names),
+        ("subjects", header.subjects),
+        ("bodies", header.bodies if header.version > 1 else None),
+        *((f"{protocol!r} splits", sides) for protocol, sides in header.splits.items()),
+    ]
+    for what, values in each:
+        if values is not None and len(values) != count:
+            raise ValueError(f"{where} has {len(values)} {what} for {count} samples")
+    if min(header.lengths, default=0) < 1 or min(header.bodies, default=1) < 1:
+        raise ValueError(f"{where} must list at least one sample, each with at least one body and one frame")
+    if len(set(header.classes)) != len(header.classes):
+        raise ValueError(f"{where} names a class twice")
+    wrong = [label for label in header.labels if not 0 <= label < len(header.classes)]
+    if wrong:
+        raise ValueError(f"{where} has label {wrong[0]}, but only {len(header.classes)} classes")
+    if header.skipped != count_issues(header.issues):
+        raise ValueError(f"{where}: the counts of what was skipped do not agree with the list of issues")
+    return layout
+
+
+def _check_frames(path: Path, header: _Header) -> npt.NDArray[np.float32]:
+    """Maps the frames into memory after checking type, shape, size and values."""
+    try:
+        frames = np.asarray(np.lib.format.open_memmap(path, mode="r"))  # unlike np.load: no pickle, and no zip either
+    except (ValueError, OSError, EOFError, SyntaxError) as error:
+        raise ValueError(f"{path} is damaged or is not a NumPy file: {error}") from None
+    joints, total = len(header.layout["joints"]), _rows(header)
+    if frames.dtype != np.dtype("<f4"):
+        raise ValueError(f"{path} holds {frames.dtype}; a store holds float32")
+    form = ("frames", "bodies") if header.version == 1 else ("bodies times frames",)
+    if (
+        frames.ndim != len(form) + 2
+        or frames.shape[-2] != joints
+        or frames.shape[-1] not in (2, 3)
+        or not frames.size
+    ):
+        raise ValueError(f"{path} has shape {frames.shape}; expected ({', '.join(form)}, {joints} joints, 2 or 3)")
+    if len(frames) != total:
+        raise ValueError(f"{path} has {len(frames)} rows; {HEADER} says {total}")
+    for first in range(0, total, _CHECK_ROWS):
+        finite = np.isfinite(frames[first : first + _CHECK_ROWS]).reshape(-1, frames[0].size).all(axis=1)
+        if not finite.all():
+            raise ValueError(f"{path}: row {first + int(np.argmin(finite))} has a value that is not finite")
+    return frames
