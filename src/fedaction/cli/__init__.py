@@ -13,9 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedaction import __version__
+from fedaction.cli.analyse import analyse
 from fedaction.cli.bench import bench_app
 from fedaction.cli.common import Bar, JsonFlag, RunDir, fail, out
 from fedaction.cli.data import data_app
+from fedaction.cli.paper import paper
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -105,6 +107,10 @@ def report(
         out.print(str(write_report(folder, to)), highlight=False, soft_wrap=True)
     except (ValueError, OSError) as error:
         raise fail(str(error)) from None
+
+
+app.command()(analyse)
+app.command()(paper)
 
 
 @app.command()

@@ -169,12 +169,21 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{path} is not valid TOML: {error}") from None
     values.setdefault("name", _name_of(path))
+    return parse_recipe(values | read_overrides(overrides), str(path))
+
+
+def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """Values of `key=value` texts: TOML where it is TOML, else the text itself, so that strings need no quotes."""
+    values: dict[str, Any] = {}
     for override in overrides:
-        key, equals, text = override.partition("=")
-        if not equals or not key.strip():
+        key, equals, text = (part.strip() for part in override.partition("="))
+        if not equals or not key:
             raise RecipeError(f"--set takes key=value, got {override!r}")
-        values[key.strip()] = _value(text.strip())
-    return parse_recipe(values, str(path))
+        try:
+            values[key] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[key] = text
+    return values
 
 
 def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recipe:
@@ -240,14 +249,6 @@ def _name_of(path: Path) -> str:
     """A run's name from where its recipe lies (recipes/fsar/demo.toml: fsar-demo), fit for a file name."""
     text = path.stem if path.parent.name in ("", "recipes") else f"{path.parent.name}-{path.stem}"
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-") or "run"
-
-
-def _value(text: str) -> Any:
-    """An override's value: TOML where it is TOML, else the text itself (so that strings need no quotes)."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _known(values: Mapping[str, Any], key: str, choices: Mapping[str, object], origin: str) -> None:

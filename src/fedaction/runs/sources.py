@@ -98,6 +98,9 @@ class StoreSource(Source):
         )
 
 
+Split = Literal["cross_subject", "cross_view", "cross_setup"]
+
+
 class PublicSource(Source):
     """Public datasets, which you bring: one client for each, with the dataset's own split."""
 
@@ -105,8 +108,8 @@ class PublicSource(Source):
     """Public datasets, one client each, by the names of their readers, such as utd_mhad or ntu60."""
     public_root: str = ""
     """Folder that holds a folder for each dataset, named like it; empty: the environment variable FEDACTION_DATA."""
-    public_split: Literal["cross_subject", "cross_view", "cross_setup"] = "cross_subject"
-    """Which of the datasets' splits."""
+    public_split: Split | tuple[Split, ...] = "cross_subject"
+    """Which of the datasets' splits: cross_subject, cross_view or cross_setup; or one for each of public_sets."""
     public_cache: str = ""
     """Folder where datasets are kept once read; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
 
@@ -129,13 +132,20 @@ class PublicSource(Source):
                 f"{', '.join(self.public_sets)} in the recipe key public_root or in the environment variable "
                 "FEDACTION_DATA"
             )
-        stores: list[Path] = []
-        for name in self.public_sets:
+        count = len(self.public_sets)
+        splits = (self.public_split,) * count if isinstance(self.public_split, str) else self.public_split
+        if len(splits) != count:
+            raise ValueError(
+                f"public_split has {len(splits)} entries for {count} datasets; give one, or one for each"
+            )
+        clients: list[ClientData] = []
+        for name, split in zip(self.public_sets, splits, strict=True):
             has = READERS[name].protocols
-            if self.public_split not in has:
-                raise ValueError(f"{name} has no split {self.public_split}; it has {', '.join(has)}")
-            stores.append(prepare_public(name, Path(place) / name, cache=self.public_cache or None))
-        return clients_from_store(stores, protocol=self.public_split, frames=self.frames, align=self.align, seed=seed)
+            if split not in has:
+                raise ValueError(f"{name} has no split {split}; it has {', '.join(has)}")
+            store = prepare_public(name, Path(place) / name, cache=self.public_cache or None)
+            clients += clients_from_store(store, protocol=split, frames=self.frames, align=self.align, seed=seed)
+        return clients
 
 
 SOURCES: dict[str, type[Source]] = {"stage": StageSource, "store": StoreSource, "public": PublicSource}

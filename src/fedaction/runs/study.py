@@ -27,8 +27,8 @@ METRIC = "accuracy"
 class RunResult(TypedDict):
     """What `result.json` holds.
 
-    Accuracies are shares, 0 to 1; an unseen client's is by k-NN and not part of `mean`. Over several seeds, `mean` and
-    `clients` are means, `std` is the standard deviation of the seeds' means, and times and bytes are sums.
+    Accuracies are shares, 0 to 1; an unseen client's is by k-NN and not part of `mean`. Over several seeds, `mean`
+    and `clients` are means, `std` is the standard deviation of the seeds' means, and times and bytes are sums.
     """
 
     run: str

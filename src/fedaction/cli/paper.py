@@ -1,0 +1,139 @@
+"""`fedaction paper`: the tables and figures of the papers, made again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from fedaction.cli.common import Bar, JsonFlag, err, fail, out
+
+if TYPE_CHECKING:
+    from fedaction.runs.paper import Outcome
+
+
+def paper(
+    name: Annotated[str, typer.Argument(metavar="ITEM", help="Such as fsar/table1; `list` names all.")],
+    data: Annotated[
+        str, typer.Option(metavar="stage|real|PATH", help="Synthetic, public recordings, or a folder with datasets.")
+    ] = "stage",
+    scale: Annotated[
+        str, typer.Option(metavar="tiny|small|paper", help="Size of networks, data and runs.")
+    ] = "small",
+    seeds: Annotated[str, typer.Option(help="Such as 0,1,2: mean and standard deviation are over them.")] = "0",
+    folder: Annotated[Path, typer.Option("--out", help="Runs and results; give the same again to go on.")] = Path(
+        "runs/paper"
+    ),
+    rows: Annotated[str, typer.Option(help="Only rows that begin so, such as ST-GCN.")] = "",
+    engine: Annotated[str, typer.Option(help="sequential or vectorised.")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Runs carried out side by side, each in a process of its own.")
+    ] = 1,
+    overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a table or figure of FSAR or its supplement again, each value beside the paper's.
+
+    Runs are kept below --out and shared between items: what is done is not run again, and after an interruption the
+    same command goes on.
+    """
+    if name == "list":
+        _list(as_json)
+        return
+    from fedaction.runs import paper as items
+    from fedaction.runs.recipe import read_overrides
+
+    try:
+        item = items.find_item(name, rows)
+        chosen = {key: value for key, value in (("engine", engine), ("device", device)) if value}
+        extra = {**read_overrides(overrides), **chosen}
+        bench = items.Workbench(items.setting(data, scale), folder, _seeds(seeds), extra)
+    except (ValueError, OSError) as error:
+        raise fail(str(error)) from None
+    command = _command(name, data, scale, seeds, rows, engine, overrides)
+    with Bar() as bar, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
+        try:
+            outcome = items.regenerate(item, bench, bar, _say, command, jobs)
+            files = items.write_outcome(outcome, folder)
+        except (ValueError, OSError, KeyError) as error:
+            message = error.args[0] if isinstance(error, KeyError) and error.args else error
+            raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
+        except KeyboardInterrupt:
+            bar.warned("stopped; the same command goes on from the last checkpoint")
+            raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps({**outcome.document(), "files": {kind: str(path) for kind, path in files.items()}}))
+        return
+    _show(outcome, files)
+
+
+def _list(as_json: bool) -> None:
+    from fedaction.runs.paper import ITEMS, SCALES
+
+    if as_json:
+        found = [
+            {
+                "id": item.name,
+                "title": item.title,
+                "kind": item.kind,
+                "needs": item.needs,
+                "runs": item.runs,
+                "cost": {scale: item.cost(scale) for scale in SCALES},
+            }
+            for item in ITEMS.values()
+        ]
+        print(json.dumps({"items": found}))
+        return
+    table = Table("item", "what it is", "needs", *SCALES, box=None)
+    for item in ITEMS.values():
+        table.add_row(item.name, escape(item.title), item.needs, *(item.cost(scale) for scale in SCALES))
+    out.print(table)
+    out.print("\nCosts are for one seed on two cores where no run is there yet; items share runs.", highlight=False)
+
+
+def _show(outcome: Outcome, files: dict[str, Path]) -> None:
+    table = Table(title=escape(outcome.item.title), caption=escape(outcome.caption), caption_justify="left")
+    for head in outcome.item.heads:
+        table.add_column(escape(head))
+    for head in outcome.columns:
+        table.add_column(escape(head.replace(" / ", "\n")), justify="right", overflow="fold")
+    for label, texts in outcome.lines:
+        table.add_row(*map(escape, label), *map(escape, texts))
+    out.print(table)
+    for note in (*outcome.item.notes, *outcome.notes):
+        out.print(f"- {note}", highlight=False, markup=False)
+    for row, method, configuration in outcome.runs:
+        out.print(f"configuration of {row}: {method} {configuration}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"command: {outcome.command}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"files: {', '.join(map(str, files.values()))}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _say(what: str) -> None:
+    err.print(what, highlight=False, markup=False)
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--seeds takes whole numbers with commas between, such as 0,1,2; got {text!r}") from None
+    if len(set(found)) != len(found):
+        raise ValueError(f"--seeds names a seed twice: {text}")
+    return found
+
+
+def _command(name: str, data: str, scale: str, seeds: str, rows: str, engine: str, overrides: list[str]) -> str:
+    """What makes the item again; where the runs are kept and which device carries them out change nothing."""
+    words = ["fedaction", "paper", name, "--data", data, "--scale", scale, "--seeds", seeds]
+    words += [*(["--rows", rows] if rows else []), *(["--engine", engine] if engine else [])]
+    for override in overrides:
+        words += ["--set", override]
+    return shlex.join(words)

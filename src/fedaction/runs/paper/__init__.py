@@ -1,0 +1,18 @@
+"""Every table and figure of FSAR and of its supplement, made again by one command each."""
+
+from fedaction.runs.paper.cells import Workbench
+from fedaction.runs.paper.outcome import Outcome
+from fedaction.runs.paper.regenerate import ITEMS, find_item, regenerate, runs_of, write_outcome
+from fedaction.runs.paper.setting import SCALES, setting
+
+__all__ = [
+    "ITEMS",
+    "SCALES",
+    "Outcome",
+    "Workbench",
+    "find_item",
+    "regenerate",
+    "runs_of",
+    "setting",
+    "write_outcome",
+]

@@ -1,0 +1,135 @@
+"""What a table or figure of a paper is: rows to run, columns to read, the printed values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+DATASETS = ("PKU I", "PKU II", "NTU 60", "NTU 120", "UESTC")
+"""FSAR's clients, in the order of its columns."""
+
+Kind = Literal["table", "figure"]
+Shows = Literal["accuracy", "sizes", "coefficients", "curves", "cka", "topology", "landscape", "epsilon"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table, or one curve, bar or panel of a figure.
+
+    Attributes:
+        label: its head, one part per column of heads, e.g. ("ST-GCN", "FSAR").
+        method: the method that is run.
+        overrides: recipe keys that make the row, on top of the base recipe.
+        paper: the printed value per column; None where the paper prints none or the text is damaged.
+        colour: what a figure draws it in.
+    """
+
+    label: tuple[str, ...]
+    method: str = "fsar"
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    paper: Sequence[float | None] = ()
+    colour: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One value of every row: a client's.
+
+    Attributes:
+        label: the head.
+        client: position of the client among the five.
+        among: positions of the clients that are federated; empty: all.
+        unseen: the client takes no part in training and is tested by nearest neighbours.
+    """
+
+    label: str
+    client: int
+    among: tuple[int, ...] = ()
+    unseen: bool = False
+
+
+FIVE = tuple(Column(name, position) for position, name in enumerate(DATASETS))
+"""The usual columns: every client of a federation of five."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure.
+
+    Attributes:
+        name: what the command calls it, e.g. "fsar/table1".
+        title: what it is, e.g. "Table 1. Linear-Accuracy (%) ...".
+        kind: table or figure.
+        shows: what is read from the runs.
+        heads: names of the parts of the rows' labels.
+        rows: what is run, in the paper's order.
+        columns: what is read of each row.
+        digits: decimals of our values and of the paper's.
+        protocol: "views": the datasets' cross-view (NTU 120: cross-setup) split instead of cross-subject.
+        matrix: topology figures: "I", "U" or both.
+        notes: what a reader must know about the printed values or the reading taken.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    rows: tuple[Row, ...] = ()
+    shows: Shows = "accuracy"
+    heads: tuple[str, ...] = ("model",)
+    columns: tuple[Column, ...] = FIVE
+    digits: tuple[int, int] = (1, 2)
+    protocol: Literal["", "views"] = ""
+    matrix: str = ""
+    notes: tuple[str, ...] = ()
+
+    def describe(self, label: Sequence[str]) -> str:
+        """A row's label on one line: "ST-GCN FSAR", but "tau=0.8 xi=0.6" where the parts would mean nothing alone."""
+        if self.heads[-1] in ("model", "setting", "coefficient", "client"):
+            return " ".join(label)
+        return " ".join(f"{head}={part}" for head, part in zip(self.heads, label, strict=True))
+
+    def run_label(self, row: Row) -> str:
+        """What a row's runs are called."""
+        if self.shows == "coefficients":
+            return "FSAR"
+        return self.describe(row.label) if self.shows == "accuracy" else " ".join(row.label)
+
+    @property
+    def runs(self) -> int:
+        """How many runs it takes with one seed, if none is there yet."""
+        return len(self._runs())
+
+    def _runs(self) -> list[Row]:
+        """A row for every run."""
+        found = {
+            (row.method, repr(sorted(row.overrides.items())), column.among, column.unseen and column.client): row
+            for row in self.rows
+            for column in self.columns
+            if row.method
+        }
+        return list(found.values())
+
+    @property
+    def needs(self) -> str:
+        """What has to be there, in words."""
+        if self.shows == "sizes":
+            return "the data"
+        words = f"{self.runs} run{'s' if self.runs > 1 else ''}"
+        if self.shows in ("cka", "landscape", "epsilon"):
+            words += f", {self.shows} analysis"
+        return words + ("; data with named views" if self.protocol else "")
+
+    def cost(self, scale: str) -> str:
+        """How long it takes on two cores, or at the paper's scale how much there is to run; where no run is there."""
+        if scale == "tiny" or not self.runs:
+            return "seconds"
+        if scale == "paper":
+            return f"{self.runs} x 300 rounds"
+        return f"{max(1, round(sum(map(_minutes, self._runs()))))} min"
+
+
+def _minutes(row: Row) -> float:
+    """How long a run at the small scale takes on two cores, measured: FSAR has three streams, plain averaging one."""
+    slower = {"ctrgcn": 2.5, "mstgcn": 2.0, "msg3d": 4.0}.get(row.overrides.get("backbone", ""), 1.0)
+    return slower * row.overrides.get("local_epochs", 1) * (1.2 if row.method == "fsar" else 0.6)

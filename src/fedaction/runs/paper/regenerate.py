@@ -1,0 +1,160 @@
+"""Making an item: its runs, its values, its files."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedaction.runs.files import write_atomically
+from fedaction.runs.paper import measure
+from fedaction.runs.paper.cells import Cell, Run, Workbench, carry_out
+from fedaction.runs.paper.figures import FIGURES
+from fedaction.runs.paper.item import DATASETS, Item, Row
+from fedaction.runs.paper.outcome import Outcome, Value
+from fedaction.runs.paper.tables import TABLES
+from fedaction.runs.single import Progress
+
+ITEMS: dict[str, Item] = {item.name: item for item in (*TABLES, *FIGURES)}
+"""Every item by the name that the command uses."""
+
+
+def find_item(name: str, rows: str = "") -> Item:
+    """An item by name, or those of its rows whose label (a part of it) begins with a text; without case.
+
+    A wrong name is a ValueError that names the nearest; so is a text that no row begins with.
+    """
+    if name not in ITEMS:
+        close = difflib.get_close_matches(name, ITEMS, n=1, cutoff=0.4)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"there is no item {name!r}{hint}; `fedaction paper list` names all")
+    item = ITEMS[name]
+    chosen = [row for row in item.rows if any(part.lower().startswith(rows.lower()) for part in row.label)]
+    if rows and not chosen:
+        labels = ", ".join(item.describe(row.label) for row in item.rows)
+        raise ValueError(f"{name} has no row that begins with {rows!r}; it has {labels}")
+    return replace(item, rows=tuple(chosen)) if rows else item
+
+
+def runs_of(item: Item, bench: Workbench) -> list[Run]:
+    """The runs that an item needs, each once, done or not."""
+    return _once(_cells(item, bench)[0])
+
+
+def regenerate(
+    item: Item,
+    bench: Workbench,
+    progress: Progress,
+    say: measure.Say = lambda _: None,
+    command: str = "",
+    jobs: int = 1,
+) -> Outcome:
+    """Makes an item: carries out the runs that are missing, then reads its values.
+
+    Args:
+        item: what to make.
+        bench: on which data, at which scale, with which seeds, where the runs are kept.
+        progress: hears of the runs.
+        say: hears of the analyses.
+        command: what the footer gives as the way to make it again.
+        jobs: runs carried out side by side.
+    """
+    cells, absent = _cells(item, bench)
+    carry_out(_once(cells), progress, jobs)
+    if item.shows == "sizes":
+        table, series = _sizes(item, bench), []
+    elif absent:
+        table, series = measure.accuracies(cells, mean=item.kind == "table"), []
+    else:
+        table, series = _measured(item, cells, say)
+    run = [cell for cell in cells if cell.runs]
+    labels = dict.fromkeys((cell.runs[0].label, cell.row.method, cell.configuration) for cell in run)
+    return Outcome(
+        item,
+        bench.setting,
+        bench.seeds,
+        tuple(table),
+        tuple(series),
+        rounds=run[0].runs[0].recipe.run.rounds if run else 0,
+        command=command,
+        runs=tuple(labels),
+        absent=absent,
+        notes=_notes(item, bench, absent),
+    )
+
+
+def write_outcome(outcome: Outcome, out: Path) -> dict[str, Path]:
+    """Writes an outcome's files below a folder, and says by kind (csv, md, json, svg, png) where they are."""
+    word = Path(outcome.setting.data).resolve().name
+    stem = out / f"{outcome.item.name}-{word}-{outcome.setting.scale}"
+    contents: dict[str, bytes] = {}
+    if outcome.item.kind == "figure" and not outcome.absent:
+        from fedaction.runs.paper.draw import pictures  # matplotlib takes a while to load
+
+        contents |= pictures(outcome)
+    figure = f"{stem.name}.svg" if "svg" in contents else ""
+    contents["csv"] = outcome.csv().encode()
+    contents["md"] = outcome.markdown(figure).encode()
+    contents["json"] = (json.dumps(outcome.document(), indent=1, allow_nan=False) + "\n").encode()
+    paths = {kind: stem.with_name(f"{stem.name}.{kind}") for kind in contents}
+    for kind, content in contents.items():
+        write_atomically(paths[kind], content)
+    return paths
+
+
+def _cells(item: Item, bench: Workbench) -> tuple[list[Cell], str]:
+    """An item's cells, and why nothing can be run for them, if so."""
+    keys, absent = bench.setting.split(item.protocol)
+    bench.check(item)
+    if item.shows == "sizes":
+        return [], ""
+    if absent:
+        pairs = [(row, *pair) for row in item.rows for pair in zip(item.columns, row.paper, strict=True)]
+        return [Cell(row, column, "", paper, ()) for row, column, paper in pairs], absent
+    cells = bench.cells(item, **keys)
+    if any(cell.runs for cell in cells):
+        return cells, ""
+    return cells, "none of the clients that it shows has a stand-in among the data."
+
+
+def _sizes(item: Item, bench: Workbench) -> list[Value]:
+    clients = bench.clients(bench.recipe(Row((item.name,), "fedavg")))
+    found = dict(zip(bench.setting.positions, clients, strict=True))
+    return measure.sizes(item, [found.get(position) for position in range(len(DATASETS))])
+
+
+def _measured(item: Item, cells: Sequence[Cell], say: measure.Say) -> tuple[list[Value], list[Value]]:
+    """The table's values and the figure's."""
+    makers: dict[str, Callable[[], tuple[list[Value], list[Value]]]] = {
+        "accuracy": lambda: (measure.accuracies(cells, mean=item.kind == "table"), []),
+        "curves": lambda: (measure.accuracies(cells, mean=False), measure.curves(cells)),
+        "coefficients": lambda: (measure.coefficients(cells), []),
+        "cka": lambda: measure.cka(cells, say),
+        "topology": lambda: measure.topology(item, cells),
+        "landscape": lambda: measure.landscape(cells, say),
+        "epsilon": lambda: measure.epsilon(cells, say),
+    }
+    return makers[item.shows]()
+
+
+def _once(cells: Sequence[Cell]) -> list[Run]:
+    return list({run.folder: run for cell in reversed(cells) for run in reversed(cell.runs)}.values())[::-1]
+
+
+def _notes(item: Item, bench: Workbench, absent: str) -> tuple[str, ...]:
+    """What the reader must know about this data and these seeds."""
+    notes: list[str] = []
+    if absent:
+        return ()
+    if item.shows == "accuracy" and item.kind == "table":
+        notes.append("mean: over the row, ours and the paper's; the paper does not print it.")
+    if bench.setting.rest["data"] == "stage" and any(column.among for column in item.columns):
+        notes.append(
+            "On the stage the second client of a pair has the layout and the amounts of the one it stands for, but "
+            "is another place."
+        )
+    if len(bench.seeds) > 1 and item.shows in ("topology", "landscape", "epsilon"):
+        notes.append(f"The picture shows seed {bench.seeds[0]}; numbers are over all seeds.")
+    return tuple(notes)

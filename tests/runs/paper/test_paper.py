@@ -1,0 +1,345 @@
+"""All items at the tiny scale on the stage: what they run, print and leave behind."""
+
+import csv
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from fedaction.cli.paper import paper
+from fedaction.runs import files as run_files
+from fedaction.runs.paper import ITEMS, Workbench, cells, find_item, regenerate, runs_of, setting
+from fedaction.runs.paper.item import DATASETS, Item
+from fedaction.runs.study import Quiet, run_study
+
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(paper)
+STAGE = tuple(f"stage-{i}-openni_15" for i in range(5))
+
+
+def call(*arguments: object) -> Result:
+    """`fedaction paper ...` at the tiny scale."""
+    words = [str(argument) for argument in arguments]
+    return CliRunner().invoke(app, [*words, "--scale", "tiny"], env={"COLUMNS": "200"})
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class Spy:
+    """Counts the runs that are really carried out."""
+
+    def __init__(self) -> None:
+        self.folders: list[Path] = []
+
+    def __call__(self, recipe: Any, folder: Path, progress: Any) -> Any:
+        self.folders.append(folder)
+        return run_study(recipe, folder, progress)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]], dict[str, int]]:
+    """Every item, made into one folder: the folder, what the command printed, how many runs it took."""
+    out = tmp_path_factory.mktemp("paper")
+    spy = Spy()
+    found: dict[str, dict[str, Any]] = {}
+    counts: dict[str, int] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cells, "run_study", spy)
+        for name in ITEMS:
+            before = len(spy.folders)
+            result = call(name, "--out", out, "--json")
+            assert result.exit_code == 0, result.stderr
+            assert result.stdout.count("\n") == 1
+            found[name] = json.loads(result.stdout)
+            counts[name] = len(spy.folders) - before
+    assert len(set(spy.folders)) == len(spy.folders)  # none twice
+    return out, found, counts
+
+
+def test_items_share_runs_and_run_none_twice(made):
+    out, _, counts = made
+    assert counts == {
+        **dict.fromkeys(ITEMS, 0),
+        "fsar/table1": 14,
+        "fsar/table2": 10,
+        "fsar/table3": 3,  # the first and the last row are Table 1's
+        **dict.fromkeys(("fsar/s-table2", "fsar/s-table3", "fsar/s-table4"), 4),  # the default row is Table 1's
+        "fsar/s-table5": 1,
+        "fsar/fig9": 6,
+        "fsar/s-fig2": 1,  # centralised
+        "fsar/s-fig3": 2,
+    }
+    kept = {path.parent for path in (out / "runs").glob("*/seed-0/result.json")}
+    assert len(kept) == sum(counts.values()) == 49
+    bench = Workbench(setting("stage", "tiny"), out)
+    runs = [run for item in ITEMS.values() for run in runs_of(item, bench)]
+    assert all(run.done for run in runs) and {run.folder for run in runs} == kept
+
+
+@pytest.mark.parametrize("item", ITEMS.values(), ids=lambda item: item.name)
+def test_files_of_an_item(made, item: Item):
+    out, found, _ = made
+    document = found[item.name]
+    kinds = {"csv", "md", "json"} | ({"svg", "png"} if item.kind == "figure" else set())
+    assert set(document["files"]) == kinds
+    for kind, path in document["files"].items():
+        assert Path(path) == out / f"{item.name}-stage-tiny.{kind}" and Path(path).stat().st_size
+    assert json.loads(Path(document["files"]["json"]).read_text()) == {
+        key: value for key, value in document.items() if key != "files"
+    }
+    page = Path(document["files"]["md"]).read_text(encoding="utf-8")
+    assert page.startswith(f"# {item.title}\n") and document["caption"] in page
+    command = f"fedaction paper {item.name} --data stage --scale tiny --seeds 0"
+    assert document["command"] == command and f"```\n{command}\n```" in page
+    assert "synthetic stage" in document["caption"] and str(out) not in page
+    assert document["available"] is (item.name != "fsar/s-table6")
+    for run in document["runs"]:
+        assert f"| {run['method']} | {run['configuration']} |" in page
+    table = rows(Path(document["files"]["csv"]))[: len(document["table"])]
+    for line, record in zip(table, document["table"], strict=True):
+        assert {key: line[key] for key in record} == {k: "" if v is None else str(v) for k, v in record.items()}
+        assert (line["n"] == "1") is bool(line["ours_mean"])
+    if item.kind == "figure":
+        assert Path(document["files"]["png"]).read_bytes().startswith(b"\x89PNG\r\n")
+        text = "".join(ET.parse(document["files"]["svg"]).getroot().itertext())
+        assert "synthetic stage; tiny scale" in " ".join(text.split())
+        assert f"]({item.name.split('/')[1]}-stage-tiny.svg)" in page
+
+
+def test_values_are_those_of_the_runs(made):
+    out, found, _ = made
+    for record in found["fsar/table1"]["table"]:
+        (run,) = (out / "runs").glob(f"*-{record['configuration']}/seed-0")
+        result = run_files.read_json(run / "result.json")
+        ours = result["mean"] if record["column"] == "mean" else result["clients"][record["client"]]
+        assert record["ours_mean"] == pytest.approx(100 * ours, rel=1e-5)
+        assert result["configuration"] == record["configuration"]
+    clients = [record["client"] for record in found["fsar/table1"]["table"][:6]]
+    assert clients == [*STAGE, ""]
+    assert len({record["ours_mean"] for record in found["fsar/table1"]["table"]}) > 3  # not all alike
+
+
+def test_table_layout(made):
+    out, found, _ = made
+    page = (out / "fsar/s-table4-stage-tiny.md").read_text(encoding="utf-8").splitlines()
+    heads = " | ".join(f"{dataset} / {client}" for dataset, client in zip(DATASETS, STAGE, strict=True))
+    first = page.index(f"| tau | xi | {heads} | mean |")
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page[first + 2 : first + 7]]
+    assert [line[:2] for line in lines] == [[*row.label] for row in ITEMS["fsar/s-table4"].rows]
+    record = found["fsar/s-table4"]["table"][6]
+    assert (record["row"], record["column"], record["paper"]) == ("tau=0.8 xi=0.6", "PKU I", 82.21)
+    assert lines[1][2] == f"{record['ours_mean']:.1f} (82.21)" and lines[1][-1].endswith(" (80.31)")
+    shown = call("fsar/s-table4", "--out", out)
+    assert shown.exit_code == 0 and lines[1][2] in shown.stdout and record["configuration"] in shown.stdout
+
+
+def test_a_table_that_the_data_cannot_give(made):
+    out, found, _ = made
+    document = found["fsar/s-table6"]
+    assert document["caption"].startswith("Not available on the synthetic stage: a recording's camera is drawn by")
+    assert document["runs"] == [] and {record["ours_mean"] for record in document["table"]} == {None}
+    assert "| – (83.39) |" in (out / "fsar/s-table6-stage-tiny.md").read_text(encoding="utf-8")
+
+
+def test_sizes(made):
+    _, found, _ = made
+    table = {(record["row"], record["column"]): record for record in found["fsar/s-table1"]["table"]}
+    last = f"UESTC / {STAGE[4]}"
+    ours = [table[last, column]["ours_mean"] for column in ("training samples", "test samples", "classes")]
+    assert ours == [10, 7, 7] and table[last, "classes"]["paper"] == 40 and len(table) == 15
+
+
+def test_unseen_clients_do_not_train(made):
+    out, found, _ = made
+    for record in found["fsar/table2"]["table"]:
+        if record["column"] == "mean":
+            continue
+        (run,) = (out / "runs").glob(f"*-{record['configuration']}/seed-0")
+        metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        own = {(row["split"], row["name"]) for row in metrics if row["client"] == record["client"]}
+        assert own == {("test", "knn")}
+    assert len({record["configuration"] for record in found["fsar/table2"]["table"]} - {""}) == 10
+
+
+def test_series_behind_figures(made):
+    _, found, _ = made
+    curves = rows(Path(found["fsar/fig7"]["files"]["csv"]))
+    assert [line["round"] for line in curves[9:]] == ["1", "2"] * 9 and {line["paper"] for line in curves[9:]} == {""}
+    assert curves[10]["ours_mean"] == curves[0]["ours_mean"]  # the last round is the table's value
+    cka = rows(Path(found["fsar/fig5"]["files"]["csv"]))
+    assert len(cka) == 3 + 3 * 25
+    assert all(float(line["ours_mean"]) == pytest.approx(1) for line in cka[3:] if line["with"] == line["column"])
+    block = [
+        float(line["ours_mean"]) for line in cka[3:] if line["row"] == "block=2" and line["with"] != line["column"]
+    ]
+    assert statistics.fmean(block) == pytest.approx(float(cka[1]["ours_mean"]), rel=1e-4)
+    graphs = rows(Path(found["fsar/s-fig4"]["files"]["csv"]))
+    assert [line["row"] for line in graphs[:6]] == ["matrix=IM round=1"] * 3 + ["matrix=IM round=2"] * 3
+    assert len(graphs) == 6 + 2 * 3 * 15 * 15
+    surface = rows(Path(found["fsar/fig10"]["files"]["csv"]))[8:]
+    middle = [line for line in surface if float(line["first"]) == float(line["second"]) == 0]
+    centre = [record["ours_mean"] for record in found["fsar/fig10"]["table"] if record["column"] == "centre, nats"]
+    assert [float(line["ours_mean"]) for line in middle] == pytest.approx(centre)
+    bars = rows(Path(found["fsar/s-fig2"]["files"]["csv"]))[4:]
+    for model in ("FSAR", "centralised"):
+        for column in ("D", "D'"):
+            shares = [float(line["ours_mean"]) for line in bars if (line["row"], line["column"]) == (model, column)]
+            assert sum(shares) == pytest.approx(100, abs=0.01)
+
+
+def test_coefficients_are_the_clients_own(made):
+    out, found, _ = made
+    record = found["fsar/table4"]["table"][1]
+    (run,) = (out / "runs").glob(f"fsar-{record['configuration']}/seed-0")
+    graph = run_files.read_json(run / "evidence.json")["topology"][STAGE[1]]
+    assert record["row"] == "alpha" and record["ours_mean"] == pytest.approx(graph["alpha"], rel=1e-5)
+    alphas = [r["ours_mean"] for r in found["fsar/table4"]["table"][:5]]
+    changes = [r for r in found["fsar/table4"]["table"] if r["column"].endswith("Δ")]
+    assert abs(changes[0]["ours_mean"]) == pytest.approx(max(abs(alpha - 1) for alpha in alphas), abs=1e-5)
+    assert [r["paper"] for r in changes] == [-0.23, -0.09, -0.33, 0.01, -0.27, 0.07]
+
+
+def test_pictures_are_the_same_to_the_byte(made):
+    out, found, _ = made
+    path = Path(found["fsar/s-fig3"]["files"]["svg"])
+    before = path.read_bytes()
+    assert call("fsar/s-fig3", "--out", out).exit_code == 0
+    assert path.read_bytes() == before
+
+
+def test_several_seeds_give_mean_and_deviation(made, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    shutil.copytree(made[0] / "runs", out / "runs")
+    spy = Spy()
+    monkeypatch.setattr(cells, "run_study", spy)
+    result = call("fsar/s-table5", "--seeds", "0,1", "--out", out, "--json")
+    found = json.loads(result.stdout)
+    assert [folder.name for folder in spy.folders] == ["seed-1", "seed-1"]  # seed 0 is done
+    for record in found["table"]:
+        runs = sorted((out / "runs").glob(f"*-{record['configuration']}/seed-*"))
+        results = [run_files.read_json(run / "result.json") for run in runs]
+        whole = record["column"] == "mean"
+        values = [100 * (one["mean"] if whole else one["clients"][record["client"]]) for one in results]
+        assert record["n"] == 2 and record["ours_mean"] == pytest.approx(statistics.fmean(values), rel=1e-5)
+        assert record["ours_std"] == pytest.approx(statistics.stdev(values), rel=1e-5, abs=1e-9)
+    page = (out / "fsar/s-table5-stage-tiny.md").read_text(encoding="utf-8")
+    first = found["table"][0]
+    shown = f"| {first['ours_mean']:.1f} ± {first['ours_std']:.1f} (81.96) |"
+    assert "seeds 0, 1. Mean ± standard deviation over seeds." in page and shown in page
+
+
+KILLED = """
+import sys
+from tests.runs.launcher import die_before
+import typer
+from fedaction.cli.paper import paper
+die_before("round-000002.json", 4)  # three changes for each file: opened, renamed, the leftover removed
+typer.run(paper)
+"""
+
+
+def test_killed_in_the_middle_it_goes_on(tmp_path, monkeypatch):
+    options = ("fsar/s-table5", "--set", "rounds=3", "--set", "workers=1")
+    assert call(*options, "--out", tmp_path / "whole").exit_code == 0
+    killed = tmp_path / "killed"
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, *options, "--scale", "tiny", "--out", str(killed)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+    )
+    assert process.returncode == -9, process.stderr.decode()
+    assert not (killed / "fsar").exists()
+    assert len(list(killed.glob("runs/*/seed-0/result.json"))) == 1  # the second run was under way
+    spy = Spy()
+    monkeypatch.setattr(cells, "run_study", spy)
+    result = call(*options, "--out", killed)
+    assert result.exit_code == 0, result.stderr
+    assert len(spy.folders) == 1 and "w/o KD loss: fsar: round 1 of 3" not in result.stderr  # gone on, not begun anew
+    whole = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("metrics.jsonl"))
+    for name in ("fsar/s-table5-stage-tiny.csv", "fsar/s-table5-stage-tiny.md", *whole):
+        assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_run_that_is_not_whole_is_not_taken_for_one(tmp_path):
+    assert call("fsar/table4", "--out", tmp_path).exit_code == 0
+    (run,) = runs_of(ITEMS["fsar/table4"], Workbench(setting("stage", "tiny"), tmp_path))
+    assert run.done
+    result = run_files.read_json(run.folder / "result.json")
+    for broken in ({**result, "complete": False}, {**result, "configuration": "0" * 12}):
+        run_files.write_json(run.folder / "result.json", broken)
+        assert not run.done
+    (run.folder / "result.json").unlink()
+    assert not run.done
+    assert call("fsar/table4", "--out", tmp_path).exit_code == 0 and run.done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("fsar/tabel1",), "there is no item 'fsar/tabel1'; did you mean 'fsar/table1'?"),
+        (("fsar/table1", "--scale", "huge"), "--scale huge is unknown; there are tiny, small, paper"),
+        (("fsar/table1", "--seeds", "0,x"), "--seeds takes whole numbers with commas between"),
+        (("fsar/table1", "--seeds", "1,1"), "--seeds names a seed twice"),
+        (("fsar/table1", "--set", "lr"), "--set takes key=value, got 'lr'"),
+        (("fsar/table1", "--set", "lr=-1"), "lr: Input should be greater than 0"),
+        (("fsar/table1", "--engine", "warp"), "engine: Input should be 'sequential' or 'vectorised'"),
+    ],
+)
+def test_errors_say_what_is_wrong_and_leave_nothing(tmp_path, arguments, words):
+    result = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")], env={"COLUMNS": "200"})
+    assert result.exit_code == 2 and words in " ".join(result.stderr.split())
+    assert not result.stdout and not (tmp_path / "out").exists()
+
+
+def test_list(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)["items"]
+    assert [item["id"] for item in found] == list(ITEMS)
+    first = found[0]
+    assert first["runs"] == 14 and first["needs"] == "14 runs" and first["kind"] == "table"
+    assert set(first["cost"]) == {"tiny", "small", "paper"} and first["cost"]["paper"] == "14 x 300 rounds"
+    shown = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0 and all(name in shown.stdout for name in ITEMS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_jobs_make_the_same_values(tmp_path):
+    """Runs in processes of their own, side by side, are the runs of one process."""
+    item = find_item("fsar/s-table5")
+    made = {}
+    for jobs in (1, 2):
+        bench = Workbench(setting("stage", "tiny"), tmp_path / str(jobs))
+        made[jobs] = regenerate(item, bench, Quiet(), jobs=jobs).csv()
+        assert all(run.done for run in runs_of(item, bench))
+    assert made[1] == made[2]
+
+
+def test_a_run_that_fails_among_jobs_is_named(tmp_path):
+    item = find_item("fsar/s-table5")
+    bench = Workbench(setting("stage", "tiny"), tmp_path)
+    broken = runs_of(item, bench)[1]
+    broken.folder.mkdir(parents=True)
+    (broken.folder / "environment.json").mkdir()  # where a file must go
+    with pytest.raises(OSError) as caught:
+        regenerate(item, bench, Quiet(), jobs=2)
+    assert broken.label in caught.value.__notes__[0]
+
+
+def test_rows_are_chosen_by_how_they_begin(tmp_path):
+    chosen = find_item("fsar/table1", "st-gcn")
+    assert [row.label[0] for row in chosen.rows] == ["ST-GCN"] * 8 and len(ITEMS["fsar/table1"].rows) == 14
+    assert {row.label[1] for row in find_item("fsar/table1", "vanilla").rows} == {"Vanilla FSAR"}
+    found = call("fsar/table1", "--rows", "AGCN", "--out", tmp_path)
+    assert found.exit_code == 2 and "has no row that begins with 'AGCN'" in found.stderr.replace("\n", " ")
