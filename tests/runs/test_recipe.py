@@ -1,13 +1,24 @@
 """Recipes: what is refused and how it is explained, overrides, and that a resolved recipe is the same recipe."""
 
+import hashlib
 import itertools
+import json
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from fedaction.methods import METHODS
-from fedaction.runs.recipe import Recipe, RecipeError, RunSettings, dump_recipe, load_recipe, parse_recipe
+from fedaction.runs.recipe import (
+    DEFAULTS,
+    Recipe,
+    RecipeError,
+    RunSettings,
+    all_keys,
+    dump_recipe,
+    load_recipe,
+    parse_recipe,
+)
 from fedaction.runs.sources import SOURCES, StageSource, StoreSource
 
 ROOT = Path(__file__).parents[2]
@@ -343,3 +354,17 @@ def test_the_project_has_recipes():
 def test_yes_and_no_are_not_numbers():
     with pytest.raises(RecipeError, match=r"rounds is not a yes-or-no key \(got true\)"):
         parse_recipe({"method": "fsar", "rounds": True})
+
+
+def test_a_default_written_out_is_no_other_configuration():
+    assert configuration(lr=0.1, tau=0.8, frames=50, model_units=[4, 3, 3]) == configuration()
+
+
+def test_whoever_changes_a_default_raises_the_number():
+    """If this fails because a key was added, change the digest; if a default changed, raise recipe.DEFAULTS too."""
+    defaults = {
+        reader: {key: field.default for key, field in fields.items() if not field.is_required()}
+        for reader, fields in all_keys().items()
+    }
+    digest = hashlib.blake2b(json.dumps(defaults, sort_keys=True).encode(), digest_size=6).hexdigest()
+    assert (DEFAULTS, digest) == (1, "7cf4033aa97f")

@@ -108,6 +108,9 @@ class RunSettings(Settings):
     """Test sequences per client that the report can play; 0 keeps recordings out of it."""
 
 
+DEFAULTS = 1
+"""Raised whenever the default of a key that decides results changes, so that hashes tell the two apart."""
+
 # Keys that change how a run is carried out or kept, not what it computes.
 _NOT_HASHED = {
     "name",
@@ -152,9 +155,16 @@ class Recipe:
         return Recipe(run, self.source, {method: self.methods[method]})
 
     def configuration(self, *besides: str) -> str:
-        """A hash of everything that decides the result of `method`, but for the seed and the keys named."""
-        values = self.only(self.run.method, 0).flat()
-        left = {key: value for key, value in values.items() if key not in _NOT_HASHED and key not in besides}
+        """A hash of everything that decides the result of `method`, but for the seed and the keys named.
+
+        Only values other than their defaults enter it: a key that is added later leaves the hashes of published runs
+        as they are. Whoever changes a default raises `DEFAULTS`.
+        """
+        left: dict[str, Any] = {"method": self.run.method, "data": self.run.data, "defaults": DEFAULTS}
+        for settings in (self.run, self.source, self.methods[self.run.method]):
+            for key, value in settings.model_dump(exclude_defaults=True).items():
+                if key not in _NOT_HASHED and key not in besides:
+                    left[key] = value
         return hashlib.blake2b(json.dumps(left, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 

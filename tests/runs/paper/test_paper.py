@@ -343,3 +343,10 @@ def test_rows_are_chosen_by_how_they_begin(tmp_path):
     assert {row.label[1] for row in find_item("fsar/table1", "vanilla").rows} == {"Vanilla FSAR"}
     found = call("fsar/table1", "--rows", "AGCN", "--out", tmp_path)
     assert found.exit_code == 2 and "has no row that begins with 'AGCN'" in found.stderr.replace("\n", " ")
+
+
+def test_table_2_says_how_many_neighbours_voted(tmp_path):
+    item = find_item("fsar/table2", "vanilla")
+    bench = Workbench(setting("stage", "tiny"), tmp_path, overrides={"knn_k": 3, "knn_distance": "euclidean"})
+    page = regenerate(item, bench, Quiet()).markdown("")
+    assert "Ours: k = 3, euclidean distance, equal votes, on pooled features." in page

@@ -81,7 +81,7 @@ def regenerate(
         command=command,
         runs=tuple(labels),
         absent=absent,
-        notes=_notes(item, bench, absent),
+        notes=_notes(item, bench, absent) + _neighbours(run),
     )
 
 
@@ -141,6 +141,15 @@ def _measured(item: Item, cells: Sequence[Cell], say: measure.Say) -> tuple[list
 
 def _once(cells: Sequence[Cell]) -> list[Run]:
     return list({run.folder: run for cell in reversed(cells) for run in reversed(cell.runs)}.values())[::-1]
+
+
+def _neighbours(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """How an unseen client was tested."""
+    runs = [cell.runs[0].recipe.run for cell in cells if cell.column.unseen]
+    if not runs:
+        return ()
+    votes = "equal votes" if not runs[0].knn_temperature else f"votes by temperature {runs[0].knn_temperature:g}"
+    return (f"Ours: k = {runs[0].knn_k}, {runs[0].knn_distance} distance, {votes}, on pooled features.",)
 
 
 def _notes(item: Item, bench: Workbench, absent: str) -> tuple[str, ...]:
