@@ -13,6 +13,7 @@ from fedaction.data.layout import OPENNI_15
 from fedaction.data.store_file import StoreWriter
 from fedaction.runs.paper import setting
 from fedaction.runs.paper.item import DATASETS
+from fedaction.runs.recipe import load_recipe
 from tests.conftest import recordings
 from tests.data.public.formats import person, write_one_person
 
@@ -52,6 +53,27 @@ def test_the_papers_own_datasets_in_a_folder(tmp_path, monkeypatch):
     ]
     assert [r["n"] for r in found["table"]] == [0, 0, 1, 1, 0] * 2
     assert Path(found["files"]["svg"]).name == "fig2-sets-tiny.svg"
+
+
+def test_views_and_setups_split_the_papers_own_datasets(tmp_path, monkeypatch):
+    """S-Table 6: NTU 60 across cameras (1 tests), NTU 120 across setups (odd ones test)."""
+    monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
+    for camera in (1, 2, 3):
+        for action in (1, 2):
+            name = f"S001C{camera:03d}P001R001A{action:03d}.skeleton"
+            write_one_person(tmp_path / "sets" / "ntu60" / name, 10, 10 * camera + action)
+    for setup in (1, 2, 4, 6):
+        for action in (61, 62):
+            name = f"S{setup:03d}C001P001R001A{action:03d}.skeleton"
+            write_one_person(tmp_path / "sets" / "ntu120" / name, 10, 10 * setup + action)
+    result = call("fsar/s-table6", "--data", tmp_path / "sets", "--out", tmp_path / "out", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    tested = {r["client"]: r["n"] for r in found["table"] if r["client"]}
+    assert found["available"] and tested == {"ntu60": 1, "ntu120": 1}
+    (recipe,) = (tmp_path / "out" / "runs").glob("fsar-*/seed-0/recipe.toml")
+    source = load_recipe(recipe).source
+    assert [(len(c.train), len(c.test)) for c in source.load(0)] == [(4, 2), (6, 2)]
 
 
 def test_a_figure_of_clients_that_are_not_there(tmp_path):
