@@ -57,6 +57,50 @@ def mixed_clients() -> dict[str, ClientData]:
     return {client.info.id: client for client in clients}
 
 
+VECTORS = {
+    "backbone": "perceptron",
+    "classifier": "shared",
+    "model_features": 6,
+    "model_hidden": 8,
+    "fdarn_sphere": 5,
+}
+"""Settings for `vector_clients`."""
+
+
+def vector_clients(widths: tuple[int, int] = (10, 10)) -> dict[str, ClientData]:
+    """Five clients with feature vectors of two modalities, unequal amounts, the same four classes."""
+    clients: dict[str, ClientData] = {}
+    names = tuple(f"action-{c}" for c in range(4))
+    for number, (group, train, test) in enumerate(
+        [("camera", 12, 7), ("wrist", 9, 5), ("camera", 6, 9), ("wrist", 16, 8), ("wrist", 5, 4)]
+    ):
+        random = generator(6, "vectors", number)
+        width = widths[group == "wrist"]
+        centres = torch.randn(4, width, generator=generator(7, group))
+
+        def examples(count: int) -> Examples:
+            y = torch.arange(count) % 4
+            x = centres[y] + 0.5 * torch.randn(count, width, generator=random)  # noqa: B023
+            return Examples(x.to(torch.get_default_dtype()), y)
+
+        info = ClientInfo(f"client-{number}", group, train, names, (width,))
+        clients[info.id] = ClientData(info, examples(train), examples(test))
+    return clients
+
+
+CROSS_MODAL = ("fdarn", "pfedme", "perfedavg", "lgfedavg", "fedrep", "metahar")
+"""Methods whose home is feature vectors; the others' is skeletons."""
+
+
+def federation_for(name: str, **settings: object) -> tuple[dict[str, ClientData], Method]:
+    """A small federation that suits a method, and the method over it."""
+    if name in CROSS_MODAL:
+        clients = vector_clients()
+        return clients, make_method(name, clients, **{**VECTORS, **settings})
+    clients = dict(METHODS[name].arrange(mixed_clients()))
+    return clients, make_method(name, clients, **settings)
+
+
 def make_method(name: str, clients: dict[str, ClientData], **settings: object) -> Method:
     """A method over clients, with the tiny network."""
     kind = METHODS[name]

@@ -1,5 +1,7 @@
 """The same results on a GPU. Run with `pytest -m gpu` where there is one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,7 +10,7 @@ from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
-from tests.conftest import make_method, mixed_clients
+from tests.conftest import CROSS_MODAL, federation_for
 from tests.engines.test_engines_agree import CPU, TOLERANCE, TRAINING, jobs_of
 
 pytestmark = [
@@ -21,12 +23,12 @@ pytestmark = [
 @pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
 def test_cuda_agrees_with_the_cpu_and_with_itself(double, name, kind):
     set_precision(tf32=False)  # without it cuDNN may sum in another order each time
-    clients = METHODS[name].arrange(mixed_clients())
-    method = make_method(name, clients, model_dropout=0.2)
+    clients, method = federation_for(name, model_dropout=0.2)
+    training = replace(TRAINING, augment=None) if name in CROSS_MODAL else TRAINING
     jobs = jobs_of(method, initial_state(method, 3), clients)
-    expected = list(SequentialEngine(method, clients, TRAINING, CPU).train(jobs))
+    expected = list(SequentialEngine(method, clients, training, CPU).train(jobs))
     cuda = torch.device("cuda")
-    first, second = (list(kind(method, clients, TRAINING, cuda).train(jobs)) for _ in range(2))
+    first, second = (list(kind(method, clients, training, cuda).train(jobs)) for _ in range(2))
     for one, two, again in zip(expected, first, second, strict=True):
         for n in one.tree:
             torch.testing.assert_close(one.tree[n], two.tree[n].cpu(), atol=TOLERANCE, rtol=TOLERANCE)

@@ -15,7 +15,7 @@ from fedaction.methods.central import EVERYONE
 from fedaction.methods.memory import kept
 from fedaction.methods.start import fresh, initial_state
 from fedaction.models.layers import BatchNorm
-from tests.conftest import make_client, make_method, mixed_clients
+from tests.conftest import CROSS_MODAL, make_client, make_method, mixed_clients
 from tests.engines.test_engines_agree import CPU, jobs_of
 
 
@@ -33,7 +33,8 @@ def applied(module):
 
 
 def test_every_method_is_listed_by_its_name():
-    assert set(METHODS) == {"fsar", "fedavg", "fedprox", "fedbn", "fedagm", "moon", "fedema", "local", "central"}
+    skeletons = {"fsar", "fedavg", "fedprox", "fedbn", "fedagm", "moon", "fedema", "local", "central"}
+    assert set(METHODS) == skeletons | set(CROSS_MODAL)
 
 
 @pytest.mark.parametrize(("name", "key", "factor"), [("fedprox", "prox_mu", 0.5), ("fedagm", "agm_mu", 1.0)])

@@ -162,9 +162,10 @@ def trainable(method: Method, client: str, module: nn.Module) -> dict[str, nn.Pa
     }
 
 
-def undecayed(method: Method, names: Iterable[str]) -> set[str]:
-    """Which of these parameters weight decay leaves alone."""
-    return {name for name in names if any(matches(pattern, name) for pattern in method.undecayed())}
+def covered(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
+    """Which of these names some pattern covers."""
+    patterns = tuple(patterns)
+    return {name for name in names if any(matches(pattern, name) for pattern in patterns)}
 
 
 def placed(data: Mapping[str, ClientData], device: torch.device) -> dict[str, ClientData]:

@@ -24,18 +24,18 @@ from fedaction.engines.base import (
     Evaluation,
     Training,
     augmentation_of,
+    covered,
     dropout_buffers,
     dropout_key,
     evaluation,
     placed,
     plan_of,
     trainable,
-    undecayed,
 )
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods.base import Batch, Method, Net
+from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.start import fresh
 
 _Result = TypeVar("_Result")
@@ -75,6 +75,12 @@ def _named(work: Callable[[Job], _Result], job: Job) -> _Result:
     except Exception as error:
         error.add_note(f"This was client {job.client!r} in round {job.round}.")
         raise
+
+
+def _add(sums: dict[str, Tensor], metrics: Metrics) -> None:
+    for name, value in metrics.items():
+        value = value.detach()
+        sums[name] = sums[name] + value if name in sums else value.clone()
 
 
 class SequentialEngine:
@@ -149,19 +155,28 @@ class SequentialEngine:
         plan = plan_of(training, job, len(train))
         random = augmentation_of(training, job)
         sums: dict[str, Tensor] = {}
-        for rows in plan.to(self._device):
+        resting: list[nn.Parameter] = []
+        for step, rows in enumerate(plan.to(self._device)):
             x = train.x[rows]
             if training.augment is not None:
                 x = training.augment.apply(x, training.augment.draw(len(rows), random))
+            if method.steps_itself:
+                changes, metrics = method.step(net, anchor, Batch(x, train.y[rows]), training.lr_at(job.round))
+                net.set(changes)
+                _add(sums, metrics)
+                continue
+            if step * training.local_epochs % len(plan) == 0:  # a new epoch
+                patterns = method.resting(step * training.local_epochs // len(plan), training.local_epochs)
+                resting = [net.module.get_parameter(n) for n in covered(net.tensors, patterns)]
             loss, metrics = method.loss(net, anchor, Batch(x, train.y[rows]))
             loss.backward()
+            for parameter in resting:
+                parameter.grad = None  # which the optimiser passes over
             if training.clip_norm:
                 nn.utils.clip_grad_norm_((p for g in optimiser.param_groups for p in g["params"]), training.clip_norm)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
-            for name, value in {"loss": loss, **metrics}.items():
-                value = value.detach()
-                sums[name] = sums[name] + value if name in sums else value.clone()
+            _add(sums, {"loss": loss, **metrics})
         if method.remembers:
             net.set(method.finish(anchor.tensors, net.tensors))
         means = {name: float(total) / len(plan) for name, total in sums.items()}
@@ -171,7 +186,7 @@ class SequentialEngine:
 
     def _optimiser(self, client: str, module: nn.Module, lr: float) -> torch.optim.SGD:
         parameters = trainable(self._method, client, module)
-        plain = undecayed(self._method, parameters)
+        plain = covered(parameters, self._method.undecayed())
         groups = [
             {
                 "params": [p for n, p in parameters.items() if n not in plain],
@@ -193,5 +208,8 @@ class SequentialEngine:
         net.load(self._method.scopes_of(job.client), job.payload, job.local)
         net.module.eval()
         with torch.no_grad():
+            if self._method.adapts:
+                train = self._data[job.client].train
+                net.set(self._method.adapt(net, Batch(train.x, train.y)))
             logits = [self._method.predict(net, x) for x in test.x.split(_EVALUATION_BATCH)]
         return evaluation(job.client, torch.cat(logits), test.y)

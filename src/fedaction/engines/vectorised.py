@@ -24,19 +24,19 @@ from fedaction.engines.base import (
     Applied,
     Evaluation,
     Training,
+    covered,
     dropout_buffers,
     dropout_key,
     evaluation,
     in_chunks,
     placed,
     trainable,
-    undecayed,
 )
 from fedaction.engines.feed import Feed, padded
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree
-from fedaction.methods.base import Batch, Method
+from fedaction.methods.base import Batch, Method, Metrics
 from fedaction.methods.start import fresh
 from fedaction.models.heads import ABSENT, Classifier
 from fedaction.models.layers import use_stacked_form
@@ -71,6 +71,12 @@ class _Skeleton:
     dropouts: tuple[str, ...]
     classes: int
     losses: Callable[[Tree, Tree, Tree, Tensor, Tensor], dict[str, Tensor]]
+
+
+def _add(sums: dict[str, Tensor], values: Tree, active: int, count: int) -> None:
+    for name, value in values.items():
+        total = sums.setdefault(name, torch.zeros(count, device=value.device))
+        total[:active] += value.detach()
 
 
 class VectorisedEngine:
@@ -139,7 +145,9 @@ class VectorisedEngine:
         """Jobs of one kind stack: same network but for the classes, same batch size."""
         info = self._method.clients[job.client]
         batch = min(self._training.batch_size, len(self._data[job.client].train))
-        return (info.group, info.shape, info.layout, batch)
+        # Where an epoch ends matters to a method in which parameters rest.
+        steps = self._steps(job) if type(self._method).resting is not Method.resting else 0
+        return (info.group, info.shape, info.layout, batch, steps)
 
     def _stacks(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
         kinds: dict[tuple[object, ...], list[Job]] = {}
@@ -234,12 +242,13 @@ class VectorisedEngine:
         skeleton = self._skeleton(jobs)
         state = self._stacked(jobs, skeleton)
         if method.remembers:
-            state |= vmap(method.begin)(state)
+            # Copies: what is begun with may be another tensor's own values, and both are then changed in place.
+            state |= {name: tensor.clone() for name, tensor in vmap(method.begin)(state).items()}
         anchor = {n: t.clone() for n, t in state.items()} if method.needs_anchor else {}
         for name in skeleton.dropouts:
             state[name] = torch.tensor([dropout_key(training, job, name) for job in jobs], device=self._device)
         velocity = {n: torch.zeros_like(state[n]) for n in skeleton.parameters} if training.momentum else {}
-        plain = undecayed(method, skeleton.parameters)
+        plain = covered(skeleton.parameters, method.undecayed())
         feed = Feed(jobs, self._data, training, self._device)
         sums: dict[str, Tensor] = {}
         steps = [self._steps(job) for job in jobs]
@@ -249,15 +258,23 @@ class VectorisedEngine:
             live = dict(state) if active == len(jobs) else {n: t[:active] for n, t in state.items()}
             parameters = {n: live.pop(n).detach().requires_grad_() for n in skeleton.parameters}
             x, y = feed.batch(step, active)
-            values = skeleton.losses(parameters, live, {n: t[:active] for n, t in anchor.items()}, x, y)
-            gradients = dict(
-                zip(parameters, torch.autograd.grad(values["loss"].sum(), list(parameters.values())), strict=True)
-            )
+            received = {n: t[:active] for n, t in anchor.items()}
+            if method.steps_itself:
+                changes, values = self._own_step(skeleton, {**live, **parameters}, received, x, y, jobs[0].round)
+                for name, tensor in changes.items():
+                    state[name][:active] = tensor
+                _add(sums, values, active, len(jobs))
+                continue
+            values = skeleton.losses(parameters, live, received, x, y)
+            # A parameter that the loss does not use has no gradient and is left alone, as torch.optim would.
+            slopes = torch.autograd.grad(values["loss"].sum(), list(parameters.values()), allow_unused=True)
+            gradients = {n: g for n, g in zip(parameters, slopes, strict=True) if g is not None}
+            patterns = method.resting(step * training.local_epochs // steps[0], training.local_epochs)
+            for name in covered(gradients, patterns):
+                del gradients[name]
             with torch.no_grad():
                 self._step(parameters, gradients, {n: v[:active] for n, v in velocity.items()}, plain, jobs[0].round)
-                for name, value in values.items():
-                    total = sums.setdefault(name, torch.zeros(len(jobs), device=self._device))
-                    total[:active] += value.detach()
+                _add(sums, values, active, len(jobs))
         if method.remembers and limit is None:
             state |= vmap(method.finish)(anchor, state)
         trees, locals_ = self._slices(jobs, state, skeleton)
@@ -285,7 +302,7 @@ class VectorisedEngine:
             scale = (t.clip_norm / (norm + 1e-6)).clamp(max=1.0)
             gradients = {n: g * scale.view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
         for decayed in (True, False):
-            names = [n for n in parameters if (n not in plain) is decayed]
+            names = [n for n in gradients if (n not in plain) is decayed]
             if not names:
                 continue
             weights = [parameters[n].detach() for n in names]
@@ -298,6 +315,19 @@ class VectorisedEngine:
                 torch._foreach_add_(speeds, slopes)
                 slopes = list(torch._foreach_add(slopes, speeds, alpha=t.momentum)) if t.nesterov else speeds
             torch._foreach_add_(weights, slopes, alpha=-t.lr_at(round))
+
+    def _own_step(
+        self, skeleton: _Skeleton, tensors: Tree, received: Tree, x: Tensor, y: Tensor, round: int
+    ) -> tuple[Tree, Tree]:
+        """A method's own step, for all clients of a stack."""
+        lr = self._training.lr_at(round)
+
+        def step(tensors: Tree, received: Tree, x: Tensor, y: Tensor) -> tuple[Tree, Metrics]:
+            net, anchor = Applied(skeleton.training, tensors), Applied(skeleton.evaluation, received)
+            return self._method.step(net, anchor, Batch(x, y), lr)
+
+        detached = {name: tensor.detach() for name, tensor in tensors.items()}
+        return vmap(step, randomness="error")(detached, received, x, y)
 
     def _slices(
         self, jobs: Sequence[Job], state: Mapping[str, Tensor], skeleton: _Skeleton
@@ -326,6 +356,14 @@ class VectorisedEngine:
 
     # Evaluation
 
+    def _adapt(self, jobs: Sequence[Job], state: Mapping[str, Tensor], skeleton: _Skeleton) -> None:
+        """Clients adapt one after another: their training sets have unlike sizes."""
+        for i, job in enumerate(jobs):
+            train = self._data[job.client].train
+            net = Applied(skeleton.evaluation, {name: tensor[i] for name, tensor in state.items()})
+            for name, tensor in self._method.adapt(net, Batch(train.x, train.y)).items():
+                state[name][i] = tensor
+
     def _evaluate(self, jobs: Sequence[Job]) -> dict[str, Evaluation]:
         skeleton = self._skeleton(jobs)
         state = self._stacked(jobs, skeleton)
@@ -339,6 +377,8 @@ class VectorisedEngine:
 
         parts: list[Tensor] = []
         with torch.no_grad():
+            if self._method.adapts:
+                self._adapt(jobs, state, skeleton)
             for start in range(0, longest, _EVALUATION_BATCH):
                 stop = start + _EVALUATION_BATCH
                 x = torch.stack([test.x[r[start:stop]] for test, r in zip(tests, rows, strict=True)])

@@ -2,18 +2,46 @@
 
 from fedaction.methods.base import Method
 from fedaction.methods.central import Central
+from fedaction.methods.fdarn import FDARN
 from fedaction.methods.fedagm import FedAGM
 from fedaction.methods.fedavg import FedAvg
 from fedaction.methods.fedbn import FedBN
 from fedaction.methods.fedema import FedEMA
 from fedaction.methods.fedprox import FedProx
+from fedaction.methods.fedrep import FedRep
 from fedaction.methods.fsar import FSAR
+from fedaction.methods.lgfedavg import LGFedAvg
 from fedaction.methods.local import Local
+from fedaction.methods.metahar import MetaHAR
 from fedaction.methods.moon import MOON
+from fedaction.methods.perfedavg import PerFedAvg
+from fedaction.methods.pfedme import PFedMe
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method for method in (FSAR, FedAvg, FedProx, FedBN, FedAGM, MOON, FedEMA, Local, Central)
+    method.name: method
+    for method in (
+        *(FSAR, FDARN),
+        *(FedAvg, FedProx, FedBN, FedAGM, MOON, FedEMA, PFedMe, PerFedAvg, LGFedAvg, FedRep, MetaHAR),
+        *(Local, Central),
+    )
 }
 """Methods by the name that recipes use."""
 
-__all__ = ["FSAR", "METHODS", "MOON", "Central", "FedAGM", "FedAvg", "FedBN", "FedEMA", "FedProx", "Local"]
+__all__ = [
+    "FDARN",
+    "FSAR",
+    "METHODS",
+    "MOON",
+    "Central",
+    "FedAGM",
+    "FedAvg",
+    "FedBN",
+    "FedEMA",
+    "FedProx",
+    "FedRep",
+    "LGFedAvg",
+    "Local",
+    "MetaHAR",
+    "PFedMe",
+    "PerFedAvg",
+]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -69,6 +70,10 @@ class Method(ABC):
     """Whether `loss` or `finish` reads the anchor. If not, engines save the second network."""
     remembers: ClassVar[bool] = False
     """Whether `begin` and `finish` do anything."""
+    steps_itself: ClassVar[bool] = False
+    """Whether `step` takes the place of SGD on `loss`."""
+    adapts: ClassVar[bool] = False
+    """Whether a client changes the model it is tested with (`adapt`)."""
     snapshots: ClassVar[tuple[str, ...]] = ()
     """Patterns of tensors that a run keeps, as they are after local training, in a few of its rounds."""
 
@@ -93,6 +98,21 @@ class Method(ABC):
     def scopes(self) -> ScopeTable:
         """Who shares which tensor. Default: the backbone is averaged, the classifier stays."""
         return ScopeTable(shared_backbone(self.settings))
+
+    def step(self, net: Net, anchor: Net, batch: Batch, lr: float) -> tuple[Tree, Metrics]:
+        """One local step of a method whose step is more than SGD on `loss`: new values of the tensors it changes.
+
+        A pure function. Momentum, weight decay and clipping are its own business.
+        """
+        raise NotImplementedError
+
+    def resting(self, epoch: int, epochs: int) -> tuple[str, ...]:
+        """Patterns of parameters that are not trained in a local epoch, counted from 0. Default: none."""
+        return ()
+
+    def adapt(self, net: Net, train: Batch) -> Tree:
+        """What a client changes before it is tested, from all of its training samples: never from test samples."""
+        return {}
 
     @abstractmethod
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -166,6 +186,14 @@ class Method(ABC):
         return body_of(self.clients.values())
 
     @cached_property
+    def trained(self) -> frozenset[str]:
+        """Names of all parameters that a client trains."""
+        plan = next(iter(self._plans.values()), None) or self.plan(next(iter(self.clients.values())))
+        return frozenset(
+            n for n, s in plan.scopes.items() if s is not Scope.FROZEN and plan.leaves[n].kind == "parameter"
+        )
+
+    @cached_property
     def weights(self) -> tuple[str, ...]:
         """What the papers call the shared weights W: parameters in GLOBAL scope."""
         # Any plan will do, and one already made: nothing can be built while clients are stacked.
@@ -196,7 +224,11 @@ class Plan:
     parts: Mapping[str, Part]
 
 
+# Two workers that build at once would each put back the other's state of the global generator.
+_BUILDING = threading.Lock()
+
+
 def blank(method: Method, client: ClientInfo) -> nn.Module:
     """A client's network before it has values. Layers that draw them when built leave no trace in the global RNG."""
-    with torch.random.fork_rng(devices=[]):
+    with _BUILDING, torch.random.fork_rng(devices=[]):
         return method.build(client)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import LOCAL, Rule, ScopeTable
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.network import shared_backbone
+from fedaction.models.layers import BatchNorm
 
 
 class FedBN(Method):
@@ -18,6 +20,13 @@ class FedBN(Method):
     """
 
     name = "fedbn"
+
+    def build(self, client: ClientInfo) -> nn.Module:
+        """The network, which must normalise over batches."""
+        network = super().build(client)
+        if not any(isinstance(layer, BatchNorm) for layer in network.modules()):
+            raise ValueError("fedbn keeps batch normalisations local; this network has none: set model_norm = true")
+        return network
 
     def scopes(self) -> ScopeTable:
         """Modules that are batch normalisations are LOCAL, the rest as in plain averaging."""

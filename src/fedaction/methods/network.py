@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from fedaction.data.client import ClientInfo
 from fedaction.data.graph import disentangled, partition
@@ -15,8 +16,10 @@ from fedaction.federation.state import Part
 from fedaction.methods.settings import NetworkSettings
 from fedaction.models.backbone import Backbone, Coefficients
 from fedaction.models.ctrgcn import CTRGCN
+from fedaction.models.encoders import encoder_for
 from fedaction.models.msg3d import MSG3D
 from fedaction.models.mstgcn import MSTGCN
+from fedaction.models.perceptron import Perceptron
 from fedaction.models.stgcn import STGCN
 
 _WIDTHS = {"stgcn": 16, "ctrgcn": 64, "mstgcn": 112, "msg3d": 96}
@@ -24,8 +27,15 @@ _WIDTHS = {"stgcn": 16, "ctrgcn": 64, "mstgcn": 112, "msg3d": 96}
 
 def build_network(
     client: ClientInfo, settings: NetworkSettings, adaptive: bool = False, coefficients: Coefficients | None = None
-) -> Backbone:
-    """A client's backbone, over its own joints and with its own classes; `adaptive`: with FSAR's I and U."""
+) -> nn.Module:
+    """A client's network, over its own joints and with its own classes; `adaptive`: with FSAR's I and U."""
+    if settings.backbone == "perceptron":
+        return Perceptron(
+            build_encoder(client, settings),
+            features=settings.model_features,
+            hidden=settings.model_hidden,
+            classes=len(client.classes),
+        )
     layout = layout_of(client)
     common: dict[str, Any] = {
         "channels": client.shape[-1],
@@ -52,6 +62,18 @@ def build_network(
     return MSG3D(disentangled(layout, settings.model_scales[0]), scales=settings.model_scales, **common)
 
 
+def build_encoder(client: ClientInfo, settings: NetworkSettings) -> nn.Module:
+    """The encoder that fits a client's samples: feature vectors, inertial signals or skeletons."""
+    return encoder_for(
+        client.shape,
+        client.layout,
+        outputs=settings.model_features,
+        hidden=settings.model_hidden,
+        width=settings.model_width or None,
+        norm=settings.model_norm,
+    )
+
+
 def shared_backbone(settings: NetworkSettings) -> tuple[Rule, ...]:
     """Vanilla FSAR's scopes: the backbone is averaged, classifier and input normalisation stay with the client.
 
@@ -59,7 +81,8 @@ def shared_backbone(settings: NetworkSettings) -> tuple[Rule, ...]:
     """
     return (
         Rule("topology.A", FROZEN),
-        Rule("classifier", LOCAL),
+        Rule("encoder.backbone.topology.A", FROZEN),
+        *((Rule("classifier", LOCAL),) if settings.classifier == "local" else ()),
         Rule("data_norm", LOCAL),
         Rule("**", LOCAL if settings.buffers == "local" else GLOBAL, kind="buffer"),
         Rule("**", GLOBAL),

@@ -16,8 +16,8 @@ class Settings(BaseModel):
 class NetworkSettings(Settings):
     """The network. Defaults are FSAR's: a quarter of ST-GCN's width, the last unit 256 wide, projection 128."""
 
-    backbone: Literal["stgcn", "ctrgcn", "mstgcn", "msg3d"] = "stgcn"
-    """The network: ST-GCN, CTR-GCN, MST-GCN or MS-G3D."""
+    backbone: Literal["stgcn", "ctrgcn", "mstgcn", "msg3d", "perceptron"] = "stgcn"
+    """The network: ST-GCN, CTR-GCN, MST-GCN, MS-G3D; or an encoder that fits the samples, with two layers on it."""
     model_width: int = Field(0, ge=0)
     """Channels of the first of three blocks, doubled in each next; 0: 16 (a quarter), 64, 112 or 96, as its paper."""
     model_last: int = Field(256, ge=0)
@@ -34,5 +34,13 @@ class NetworkSettings(Settings):
     """ST-GCN: partition of the body's graph; the other networks have their own."""
     model_importance: bool = True
     """ST-GCN: whether every unit has a learned mask on the graph's edges."""
+    model_features: int = Field(1024, ge=1)
+    """Perceptron, FDARN: features that an encoder gives."""
+    model_hidden: int = Field(1024, ge=1)
+    """Perceptron, FDARN: width of hidden layers."""
+    model_norm: bool = False
+    """Perceptron, FDARN: whether the encoder of feature vectors normalises over the batch."""
+    classifier: Literal["local", "shared"] = "local"
+    """Who has the classifier: each client its own, or all together (who must then name the same classes)."""
     buffers: Literal["local", "average"] = "local"
     """What becomes of normalisation statistics: kept by each client, or averaged with the weights."""

@@ -30,7 +30,7 @@ class RunSettings(Settings):
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """What the run is called: letters, digits, dots, dashes. Default: from the recipe's path."""
     method: str
-    """The method: fsar, fedavg (Vanilla FSAR), fedprox, fedbn, fedagm, moon, fedema, local, central."""
+    """The method: fsar, fdarn, or a baseline such as fedavg; `fedaction recipes --keys` lists them all."""
     baselines: tuple[str, ...] = ()
     """Methods run beside it on the same clients and seeds, to compare with."""
     seeds: tuple[int, ...] = Field((0,), min_length=1)

@@ -1,0 +1,49 @@
+"""Per-FedAvg (Fallah et al., NeurIPS 2020), first-order: a shared start from which one step personalises."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from fedaction.federation.tree import Tree
+from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.inner import gradient, moved
+from fedaction.methods.settings import NetworkSettings
+
+
+class PerFedAvgSettings(NetworkSettings):
+    """Keys of a recipe that this method reads; the recipe's `lr` is the method's beta."""
+
+    perfedavg_alpha: float = Field(0.005, gt=0)
+    """Size of the personalising step."""
+
+
+class PerFedAvg(Method):
+    """A client is tested after one step on its own training samples (the authors' code steps on test samples)."""
+
+    name = "perfedavg"
+    steps_itself = True
+    adapts = True
+    settings_type = PerFedAvgSettings
+    settings: PerFedAvgSettings
+
+    def step(self, net: Net, anchor: Net, batch: Batch, lr: float) -> tuple[Tree, Metrics]:
+        """A step, then the step: w' = w - alpha grad(w; A); w <- w - beta grad(w'; B), A and B a batch's halves."""
+        half = (len(batch.y) + 1) // 2
+        w = {n: t.detach() for n, t in net.tensors.items() if n in self.trained}
+        slope, ce = gradient(net, w, lambda inner: F.cross_entropy(inner(batch.x[:half]), batch.y[:half]))
+        ahead = moved(w, slope, self.settings.perfedavg_alpha)
+        slope, after = gradient(net, ahead, lambda inner: F.cross_entropy(inner(batch.x[-half:]), batch.y[-half:]))
+        return moved(w, slope, lr), {"ce": ce, "loss": after}
+
+    def adapt(self, net: Net, train: Batch) -> Tree:
+        """One step of size alpha on all training samples."""
+        w = {n: t.detach() for n, t in net.tensors.items() if n in self.trained}
+        slope, _ = gradient(net, w, lambda inner: F.cross_entropy(inner(train.x), train.y))
+        return moved(w, slope, self.settings.perfedavg_alpha)
+
+    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Cross-entropy; training goes through `step`."""
+        loss = F.cross_entropy(net(batch.x), batch.y)
+        return loss, {"ce": loss}

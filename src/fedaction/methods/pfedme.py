@@ -1,0 +1,98 @@
+"""pFedMe (Dinh et al., NeurIPS 2020): personal models near the shared one, through Moreau envelopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from fedaction.data.client import ClientInfo
+from fedaction.federation.scope import ScopeTable
+from fedaction.federation.state import ServerState, Update
+from fedaction.federation.tree import Tree, tensors_of
+from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.inner import gradient
+from fedaction.methods.memory import RULE, kept, with_memory
+from fedaction.methods.network import build_network, shared_backbone
+from fedaction.methods.settings import NetworkSettings
+
+
+class PFedMeSettings(NetworkSettings):
+    """Keys of a recipe that this method reads. Defaults are those of its authors' code."""
+
+    pfedme_lambda: float = Field(15.0, gt=0)
+    """How strongly the personal model is held near the shared one."""
+    pfedme_steps: int = Field(5, ge=1)
+    """Steps of the personal model on a batch (K)."""
+    pfedme_lr: float = Field(0.1, gt=0)
+    """Learning rate of the personal model."""
+    pfedme_decay: float = Field(0.001, ge=0)
+    """L2 penalty of the personal model."""
+    pfedme_beta: float = Field(1.0, gt=0)
+    """How far the server moves to the clients' mean; more than 1 goes beyond it."""
+
+
+class PFedMe(Method):
+    """The personal model theta is what a client is tested with; w is what travels.
+
+    A local step is one batch, as the authors mean it: their "local epochs" are single batches too.
+    """
+
+    name = "pfedme"
+    remembers = True
+    steps_itself = True
+    settings_type = PFedMeSettings
+    settings: PFedMeSettings
+
+    def build(self, client: ClientInfo) -> nn.Module:
+        """The network, and room for the personal one."""
+        network = build_network(client, self.settings)
+        return with_memory(network, [n for n, t in tensors_of(network).items() if t.requires_grad])
+
+    def scopes(self) -> ScopeTable:
+        """The personal model stays with the client."""
+        return ScopeTable((RULE, *shared_backbone(self.settings)))
+
+    def begin(self, tensors: Tree) -> Tree:
+        """A round starts with theta at w, as in the authors' code."""
+        names = [n for n in tensors if kept(n) in tensors]
+        return {**{kept(n): tensors[n].detach() for n in names}, kept("seen"): torch.ones_like(tensors[kept("seen")])}
+
+    def step(self, net: Net, anchor: Net, batch: Batch, lr: float) -> tuple[Tree, Metrics]:
+        """K times theta <- theta - eta (grad + lambda (theta - w)); then w <- w - lambda lr (w - theta)."""
+        s = self.settings
+        w = {n: net.tensors[n].detach() for n in net.tensors if kept(n) in net.tensors}
+        theta = {n: net.tensors[kept(n)] for n in w}
+        first: Tensor | None = None
+        for _ in range(s.pfedme_steps):
+            slope, ce = gradient(net, theta, lambda inner: F.cross_entropy(inner(batch.x), batch.y))
+            first = ce if first is None else first
+            theta = {
+                n: t - s.pfedme_lr * (slope[n] + s.pfedme_lambda * (t - w[n]) + s.pfedme_decay * t)
+                for n, t in theta.items()
+            }
+        assert first is not None
+        shared = {n: t - s.pfedme_lambda * lr * (t - theta[n]) for n, t in w.items()}
+        return {**shared, **{kept(n): t for n, t in theta.items()}}, {"ce": first, "loss": first}
+
+    def predict(self, net: Net, x: Tensor) -> Tensor:
+        """With theta, once the client has one."""
+        seen = net.tensors[kept("seen")] > 0
+        names = [n for n in net.tensors if kept(n) in net.tensors]
+        return net.replaced({n: torch.where(seen, net.tensors[kept(n)], net.tensors[n]) for n in names})(x)
+
+    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+        """The server: w <- (1 - beta) w + beta * mean."""
+        mean = super().combine(server, updates)
+        beta = self.settings.pfedme_beta
+        ahead = {n: torch.lerp(server.shared[n], mean.shared[n], beta) for n in self.weights}
+        return replace(mean, shared={**mean.shared, **ahead})
+
+    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Cross-entropy; training goes through `step`."""
+        loss = F.cross_entropy(net(batch.x), batch.y)
+        return loss, {"ce": loss}

@@ -1,0 +1,338 @@
+"""FDARN and the baselines of its paper: each rule against a slow, literal version of it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedaction.engines.base import Applied, Training, plan_of
+from fedaction.engines.sequential import SequentialEngine
+from fedaction.engines.vectorised import VectorisedEngine
+from fedaction.federation.scope import Scope
+from fedaction.federation.tree import tensors_of
+from fedaction.methods.base import Batch
+from fedaction.methods.fdarn import FDARNSettings
+from fedaction.methods.memory import kept
+from fedaction.methods.spherical import angular_margin, separation, spread_out
+from fedaction.methods.start import fresh, initial_state
+from tests.conftest import VECTORS, federation_for, make_method, vector_clients
+from tests.engines.test_engines_agree import CPU, jobs_of
+
+PLAIN = Training(seed=0, batch_size=4, lr=0.1, momentum=0.0, weight_decay=0.0)
+
+
+def applied(module):
+    return Applied(module, tensors_of(module))
+
+
+def first_batch(clients, name="client-1"):
+    client = clients[name]
+    return Batch(client.train.x, client.train.y)
+
+
+# FDARN
+
+
+def test_what_all_modalities_share_is_global_and_what_one_has_is_its_group_s():
+    clients, method = federation_for("fdarn")
+    scopes = method.scopes_of("client-0")
+    found = {name.partition(".")[0]: scope for name, scope in scopes.items()}
+    assert found == {
+        **{"shared": Scope.GLOBAL, "discriminator": Scope.GLOBAL},
+        **{"altruistic": Scope.GROUP, "egocentric": Scope.GROUP, "private": Scope.GROUP},
+    }
+    server = initial_state(method, 0)
+    assert set(server.groups) == {"camera", "wrist"} and method.modalities == ("camera", "wrist")
+    assert "altruistic.enter.weight" in server.groups["wrist"] and "shared.head.weight" in server.shared
+    assert len(clients) == 5
+
+
+def test_aggregation_is_eqs_11_and_12(double):
+    clients, method = federation_for("fdarn")
+    server = initial_state(method, 3)
+    updates = list(SequentialEngine(method, clients, PLAIN, CPU).train(jobs_of(method, server, clients)))
+    after = method.combine(server, updates)
+    weights = {u.client: float(len(clients[u.client].train)) for u in updates}
+    for name in ("shared.head.weight", "discriminator.W"):
+        mean = sum(weights[u.client] * u.tree[name] for u in updates) / sum(weights.values())
+        torch.testing.assert_close(after.shared[name], mean)
+    for modality in ("camera", "wrist"):
+        own = [u for u in updates if clients[u.client].info.group == modality]
+        mean = sum(weights[u.client] * u.tree["private.head.weight"] for u in own) / sum(
+            weights[u.client] for u in own
+        )
+        torch.testing.assert_close(after.groups[modality]["private.head.weight"], mean)
+
+
+def test_the_loss_is_eqs_9_and_10(double):
+    """One backward pass gives each tensor the gradient of its own objective."""
+    clients, method = federation_for("fdarn")
+    batch, info = first_batch(clients), clients["client-1"].info  # the second modality: wrist
+    net = fresh(method, info, 3)
+    total, metrics = method.loss(applied(net), applied(net), batch)
+    total.backward()
+    found = {name: p.grad.clone() for name, p in net.named_parameters()}
+    s = FDARNSettings()
+    h_a, h_e = net(batch.x, part="altruistic"), net(batch.x, part="egocentric")
+    l_c = F.cross_entropy(net(h_a, part="shared"), batch.y) + F.cross_entropy(net(h_e, part="private"), batch.y)
+    W = net.discriminator.W
+    l_ama, l_ams = (angular_margin(net(h, part="sphere"), W, 1) for h in (h_a, h_e))
+    l_sp, l_sep = spread_out(W), separation(h_a, h_e)
+    encoders = l_c + s.fdarn_separation * l_sep + s.fdarn_adversary * (l_sp - l_ama + l_ams)  # Eq. 9
+    discriminator = l_sp + l_ama + l_ams  # Eq. 10
+    for name, parameter in net.named_parameters():
+        objective = discriminator if name.startswith("discriminator") else encoders
+        (expected,) = torch.autograd.grad(objective, parameter, retain_graph=True)
+        torch.testing.assert_close(found[name], expected, atol=1e-10, rtol=1e-10, msg=name)
+    assert float(metrics["margin_altruistic"].detach()) == pytest.approx(float(l_ama.detach()))
+
+
+def test_a_prediction_adds_probabilities(double):
+    clients, method = federation_for("fdarn")
+    net = fresh(method, clients["client-0"].info, 3).eval()
+    x = clients["client-0"].test.x
+    shared = net(net(x, part="altruistic"), part="shared").softmax(-1)
+    private = net(net(x, part="egocentric"), part="private").softmax(-1)
+    torch.testing.assert_close(method.predict(applied(net), x).exp(), (shared + private) / 2)
+
+
+@pytest.mark.parametrize(
+    ("without", "parts", "terms"),
+    [
+        ("psi_sc", "altruistic egocentric private discriminator", "ce_private separation margin spread"),
+        ("psi_pc", "altruistic egocentric shared discriminator", "ce_shared separation margin spread"),
+        ("phi_a", "egocentric private", "ce_private"),
+        ("phi_e", "altruistic shared discriminator", "ce_shared margin spread"),
+        ("psi_md", "altruistic egocentric shared private", "ce_shared ce_private separation"),
+        ("L_sep", "altruistic egocentric shared private discriminator", "ce_shared ce_private margin spread"),
+        ("L_sp", "altruistic egocentric shared private discriminator", "ce_shared ce_private separation margin"),
+    ],
+)
+def test_the_rows_of_table_3_leave_out_what_they_name(without, parts, terms):
+    clients, method = federation_for("fdarn", fdarn_without=without)
+    batch, net = first_batch(clients), fresh(method, clients["client-1"].info, 3)
+    assert {name.partition(".")[0] for name in tensors_of(net)} == set(parts.split())
+    _, metrics = method.loss(applied(net), applied(net), batch)
+    assert {
+        name.replace("margin_altruistic", "margin").replace("margin_egocentric", "margin") for name in metrics
+    } - {*("ce", "seen_altruistic", "seen_egocentric")} == set(terms.split())
+    assert method.predict(applied(net.eval()), batch.x).shape == (len(batch.y), 4)
+    for engine in (SequentialEngine, VectorisedEngine):
+        jobs = jobs_of(method, initial_state(method, 3), clients)
+        assert len(list(engine(method, clients, PLAIN, CPU).train(jobs))) == 5
+
+
+def test_table_4_replaces_the_sphere_by_a_cross_entropy(double):
+    clients, method = federation_for("fdarn", fdarn_loss="cross_entropy")
+    batch, net = first_batch(clients), fresh(method, clients["client-1"].info, 3)
+    _, metrics = method.loss(applied(net), applied(net), batch)
+    logits = net.discriminator.phi(net(batch.x, part="egocentric")).relu() @ net.discriminator.W
+    expected = F.cross_entropy(logits, torch.ones(len(batch.y), dtype=torch.int64))
+    assert float(metrics["margin_egocentric"].detach()) == pytest.approx(float(expected.detach()))
+    assert "spread" not in metrics
+
+
+def test_modalities_may_have_unequal_widths_and_single_clients():
+    clients = vector_clients((10, 17))
+    alone = {name: clients[name] for name in ("client-0", "client-2", "client-1")}  # one wrist
+    method = make_method("fdarn", alone, **VECTORS)
+    server = initial_state(method, 3)
+    updates = list(SequentialEngine(method, alone, PLAIN, CPU).train(jobs_of(method, server, alone)))
+    after = method.combine(server, updates)
+    wrist = next(u for u in updates if u.client == "client-1")
+    assert torch.equal(after.groups["wrist"]["altruistic.enter.weight"], wrist.tree["altruistic.enter.weight"])
+    assert after.groups["wrist"]["altruistic.enter.weight"].shape == (8, 17)
+
+
+def test_a_modality_that_is_absent_keeps_its_tensors():
+    clients, method = federation_for("fdarn")
+    server = initial_state(method, 3)
+    jobs = [job for job in jobs_of(method, server, clients) if job.group == "camera"]
+    after = method.combine(server, SequentialEngine(method, clients, PLAIN, CPU).train(jobs))
+    assert all(torch.equal(t, server.groups["wrist"][n]) for n, t in after.groups["wrist"].items())
+    assert not torch.equal(after.shared["shared.head.weight"], server.shared["shared.head.weight"])
+
+
+# Its baselines
+
+
+def by_hand(method, clients, name="client-1"):
+    """A client's network as its first job starts, its data, and what its first step sees."""
+    server = initial_state(method, 3)
+    job = next(j for j in jobs_of(method, server, clients) if j.client == name)
+    net = fresh(method, clients[name].info, 3)
+    with torch.no_grad():
+        for n, tensor in tensors_of(net).items():
+            tensor.copy_({**job.payload, **job.local}[n])
+    return job, net
+
+
+def one_step(method, clients, lr=0.05):
+    """A client's first step, on all of its samples at once; and its update."""
+    clients = {name: replace(client, train=client.train) for name, client in clients.items()}
+    training = replace(PLAIN, batch_size=1000, lr=lr)
+    job, net = by_hand(method, clients)
+    (update,) = SequentialEngine(method, clients, training, CPU).train([job])
+    return net, first_batch(clients), update
+
+
+def slope(net, batch, rows=slice(None)):
+    loss = F.cross_entropy(net(batch.x[rows]), batch.y[rows])
+    names = [n for n, p in net.named_parameters()]
+    return dict(zip(names, torch.autograd.grad(loss, list(net.parameters())), strict=True))
+
+
+def test_pfedme_is_its_algorithm(double):
+    clients, method = federation_for("pfedme", pfedme_lambda=3.0, pfedme_steps=4, pfedme_lr=0.05)
+    net, batch, update = one_step(method, clients)
+    w = {n: p.detach().clone() for n, p in net.named_parameters()}
+    for _ in range(4):
+        g = slope(net, batch)
+        with torch.no_grad():
+            for n, p in net.named_parameters():
+                p -= 0.05 * (g[n] + 3.0 * (p - w[n]) + 0.001 * p)
+    for n, p in net.named_parameters():
+        torch.testing.assert_close(update.local[kept(n)], p.detach())  # theta
+        torch.testing.assert_close(update.tree[n], w[n] - 3.0 * 0.05 * (w[n] - p.detach()))
+    server = initial_state(method, 3)
+    beyond = make_method("pfedme", clients, **VECTORS, pfedme_beta=2.0).combine(server, [update])
+    name = "head.weight"
+    torch.testing.assert_close(
+        beyond.shared[name], server.shared[name] + 2 * (update.tree[name] - server.shared[name])
+    )
+
+
+def test_pfedme_is_tested_with_the_personal_model(double):
+    clients, method = federation_for("pfedme")
+    _, net = by_hand(method, clients)
+    x = clients["client-1"].test.x
+    plain = net(x)
+    torch.testing.assert_close(method.predict(applied(net), x), plain)  # not seen yet
+    with torch.no_grad():
+        tensors_of(net)[kept("seen")].fill_(1.0)
+        for n, _ in list(net.named_parameters()):
+            tensors_of(net)[kept(n)].fill_(0.1)
+    personal = fresh(method, clients["client-1"].info, 3)
+    with torch.no_grad():
+        for p in personal.parameters():
+            p.fill_(0.1)
+    torch.testing.assert_close(method.predict(applied(net), x), personal(x))
+
+
+def test_perfedavg_steps_with_the_gradient_after_a_step(double):
+    clients, method = federation_for("perfedavg", perfedavg_alpha=0.3)
+    net, _, update = one_step(method, clients, lr=0.05)
+    job, _ = by_hand(method, clients)
+    # The batch in the order that the engine drew it.
+    data = clients["client-1"].train
+    rows = plan_of(replace(PLAIN, batch_size=1000), job, len(data))[0]
+    batch = Batch(data.x[rows], data.y[rows])
+    half = (len(rows) + 1) // 2
+    w = {n: p.detach().clone() for n, p in net.named_parameters()}
+    g = slope(net, batch, slice(0, half))
+    with torch.no_grad():
+        for n, p in net.named_parameters():
+            p -= 0.3 * g[n]
+    g = slope(net, batch, slice(-half, None))
+    for n in w:
+        torch.testing.assert_close(update.tree[n], w[n] - 0.05 * g[n])
+
+
+def test_perfedavg_personalises_on_training_samples_before_a_test(double):
+    clients, method = federation_for("perfedavg", perfedavg_alpha=0.5)
+    job, net = by_hand(method, clients)
+    g = slope(net, first_batch(clients))
+    with torch.no_grad():
+        for n, p in net.named_parameters():
+            p -= 0.5 * g[n]
+    test = clients["client-1"].test
+    expected = F.cross_entropy(net(test.x), test.y)
+    for engine in (SequentialEngine, VectorisedEngine):
+        (found,) = engine(method, clients, PLAIN, CPU).evaluate([job])
+        assert found.loss == pytest.approx(float(expected.detach()), rel=1e-6)
+
+
+def test_lg_fedavg_shares_what_reads_the_features():
+    _, method = federation_for("lgfedavg")
+    scopes = method.scopes_of("client-0")
+    assert {n.partition(".")[0] for n, s in scopes.items() if s is Scope.GLOBAL} == {"head", "classifier"}
+    assert {n.partition(".")[0] for n, s in scopes.items() if s is Scope.LOCAL} == {"encoder"}
+
+
+@pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
+def test_fedrep_trains_the_head_then_the_representation(double, kind):
+    clients, method = federation_for("fedrep", rep_epochs=1)
+    server = initial_state(method, 3)
+    jobs = jobs_of(method, server, clients)
+    training = replace(PLAIN, local_epochs=3, momentum=0.9, weight_decay=0.01)
+    full = {u.client: u for u in kind(method, clients, training, CPU).train(jobs)}
+    # Two epochs of the head alone: the representation has not moved, weight decay or not.
+    heads = {u.client: u for u in kind(Resting(method), clients, replace(training, local_epochs=2), CPU).train(jobs)}
+    for job in jobs:
+        for n in job.payload:
+            assert torch.equal(heads[job.client].tree[n], job.payload[n]), n
+            assert not torch.equal(full[job.client].tree[n], job.payload[n]), n
+        for n in job.local:
+            assert not torch.equal(heads[job.client].local[n], job.local[n])
+            torch.testing.assert_close(full[job.client].local[n], heads[job.client].local[n])
+
+
+def Resting(method):
+    """The same method, in which the representation always rests."""
+    other = type("Resting", (type(method),), {"resting": lambda self, epoch, epochs: self._representation})
+    return other(method.clients.values(), method.settings)
+
+
+def test_meta_har_learns_from_pairs(double):
+    clients, method = federation_for("metahar")
+    _, net = by_hand(method, clients)
+    batch = first_batch(clients)
+    loss, _ = method.loss(applied(net), applied(net), batch)
+    z = net(batch.x, output="projected")
+    terms = []
+    for i in range(len(z)):
+        for j in range(len(z)):
+            if i != j:
+                c = 10 * (z[i] @ z[j]) / (z[i].norm() * z[j].norm())
+                terms.append(torch.log1p(c.exp()) - c * (batch.y[i] == batch.y[j]))
+    assert float(loss.detach()) == pytest.approx(float(torch.stack(terms).mean().detach()), rel=1e-10)
+
+
+def test_meta_har_fits_its_head_to_training_samples():
+    clients, method = federation_for("metahar", meta_head=200)
+    jobs = jobs_of(method, initial_state(method, 3), clients)
+    for kind in (SequentialEngine, VectorisedEngine):
+        found = list(kind(method, clients, PLAIN, CPU).evaluate(jobs))
+        assert sum(item.accuracy for item in found) / len(found) > 0.6, kind  # four classes, nothing trained before
+
+
+def test_fedbn_needs_something_to_keep():
+    clients = vector_clients()
+    with pytest.raises(ValueError, match="model_norm = true"):
+        initial_state(make_method("fedbn", clients, **VECTORS), 0)
+    method = make_method("fedbn", clients, **VECTORS, model_norm=True)
+    local = {n for n, s in method.scopes_of("client-0").items() if s is Scope.LOCAL}
+    assert local == {f"encoder.norm.{t}" for t in ("weight", "bias", "running_mean", "running_var")}
+
+
+def test_averaging_everything_needs_one_width():
+    clients = vector_clients((10, 17))
+    with pytest.raises(ValueError, match=r"'encoder\.enter\.weight' is shared, but it is"):
+        initial_state(make_method("fedavg", clients, **VECTORS), 0)
+
+
+def test_a_late_client_starts_from_the_server_s_values():
+    """Its modality's tensors are there from the start, though nobody of it has trained."""
+    clients, method = federation_for("fdarn")
+    server = initial_state(method, 3)
+    engine = SequentialEngine(method, clients, PLAIN, CPU)
+    for _ in range(2):
+        jobs = [job for job in jobs_of(method, server, clients) if job.group == "camera"]
+        server = method.combine(server, engine.train(jobs))
+    late = next(job for job in jobs_of(method, server, clients) if job.group == "wrist")
+    assert torch.equal(late.payload["shared.head.weight"], server.shared["shared.head.weight"])
+    after = method.combine(server, engine.train([late]))
+    assert not torch.equal(
+        after.groups["wrist"]["private.head.weight"], server.groups["wrist"]["private.head.weight"]
+    )
