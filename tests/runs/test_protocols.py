@@ -118,3 +118,14 @@ def test_snapshots_hold_the_topologies_after_local_training(tmp_path):
 def test_snapshots_are_taken_first_at_the_quarters_and_last():
     assert snapshot_rounds(300) == {1, 75, 150, 225, 300}
     assert snapshot_rounds(1) == {1}
+
+
+def test_late_clients_join_in_their_round(tmp_path):
+    names = sorted(run_study(recipe(rounds=1), tmp_path / "all")["clients"])
+    result = run_study(recipe(rounds=3, late=[names[1]], late_round=3), tmp_path / "run")
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    trained = {r: {row.client for row in rows if row.split == "train" and row.round == r} for r in (1, 2, 3)}
+    assert trained == {1: {names[0], names[2]}, 2: {names[0], names[2]}, 3: set(names)}
+    assert set(result["clients"]) == set(names)
+    with pytest.raises(ValueError, match="no client is called 'nobody'"):
+        run_study(recipe(late=["nobody"]), tmp_path / "other")

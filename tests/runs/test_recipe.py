@@ -119,7 +119,7 @@ def test_unknown_methods_and_data_are_refused_with_the_choices():
 
 
 def test_a_recipe_needs_a_method():
-    with pytest.raises(RecipeError, match="'method' is missing; it may be one of fsar, fedavg, fedprox"):
+    with pytest.raises(RecipeError, match="'method' is missing; it may be one of fsar, fdarn, fedavg, fedprox"):
         parse_recipe({"rounds": 3})
 
 

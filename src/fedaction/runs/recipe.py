@@ -46,6 +46,10 @@ class RunSettings(Settings):
     """0: all."""
     quorum: float = Field(0.5, ge=0, le=1)
     """The least share of the asked clients whose updates make a round count."""
+    late: tuple[str, ...] = ()
+    """Clients that join only in round `late_round`."""
+    late_round: int = Field(2, ge=1)
+    """When late clients join."""
     unseen: str = ""
     """A client that takes no part in training; its test is k-NN on the server's features of its sequences."""
     knn_k: int = Field(1, ge=1)

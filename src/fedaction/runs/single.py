@@ -155,7 +155,8 @@ class SingleRun:
     def _advance(self, state: RunState, engine: Engine, metrics: MetricsFile) -> RunState:
         run, round = self.recipe.run, state.round + 1
         clock = time.perf_counter()
-        plan = self.schedule.plan(round, self.members)
+        present = [member for member in self.members if member.id not in run.late or round >= run.late_round]
+        plan = self.schedule.plan(round, present)
         state, rows = self._train(state, engine, plan, round)
         trained = time.perf_counter()
         accuracy = None

@@ -6,21 +6,35 @@ import os
 from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from fedaction.data.client import ClientData
+from fedaction.data.features import (
+    SENSORS,
+    FeatureSet,
+    Modality,
+    built_in,
+    cached_features,
+    clients_from_features,
+    from_public,
+    load_features,
+)
 from fedaction.data.preprocess import normalise
 from fedaction.data.public.cache import prepare_public
 from fedaction.data.public.readers import READERS
 from fedaction.data.stage import stage_federation
+from fedaction.data.stage.modalities import stage_features
 from fedaction.data.store import clients_from_store
 from fedaction.methods.settings import Settings
 
 
 class Source(Settings):
     """A kind of data. Its fields are keys of a recipe."""
+
+    per_seed: ClassVar[bool] = False
+    """Whether every seed of a study gets a split of its own."""
 
     frames: int = Field(50, ge=8, le=1000)
     """Every sequence is resized to so many frames."""
@@ -148,8 +162,120 @@ class PublicSource(Source):
         return clients
 
 
-SOURCES: dict[str, type[Source]] = {"stage": StageSource, "store": StoreSource, "public": PublicSource}
+class FeatureSource(Source):
+    """Clients whose modalities differ: features of recordings, one store for each modality."""
+
+    feature_paths: tuple[str, ...] = Field(min_length=1)
+    """One store for each modality, made by `fedaction features`; or "public:utd_mhad": a dataset by its reader."""
+    feature_root: str = ""
+    """Folder that holds a folder for each public dataset; empty: the environment variable FEDACTION_DATA."""
+    feature_by: Literal["subject", "equal"] = "subject"
+    """How a modality is dealt to clients: one client for each person, or equal shares of its samples."""
+    feature_deal: Literal["alternate", "all"] = "alternate"
+    """alternate: each person is in one modality only, in turn; all: everybody is in every modality."""
+    feature_clients: int = Field(4, ge=1)
+    """Equal shares: clients of each modality."""
+    feature_test: float = Field(0.25, gt=0, lt=1)
+    """Share of each client's samples kept for test, at random, by class where possible."""
+    feature_scale: Literal["client", "unit", "none"] = "client"
+    """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
+    feature_cache: str = ""
+    """Folder where features of public datasets are kept; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+    @field_validator("feature_paths")
+    @classmethod
+    def _known(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            name = path.removeprefix(_PUBLIC)
+            if path.startswith(_PUBLIC) and name not in {**READERS, **SENSORS}:
+                raise ValueError(f"no reader is called {name!r}; there are {', '.join([*READERS, *SENSORS])}")
+        return paths
+
+    def load(self, seed: int) -> list[ClientData]:
+        """See `Source.load`."""
+        return clients_from_features(
+            [self._features(path) for path in self.feature_paths],
+            by=self.feature_by,
+            deal=self.feature_deal,
+            clients=self.feature_clients,
+            test=self.feature_test,
+            scale=self.feature_scale,
+            seed=seed,
+        )
+
+    def _features(self, path: str) -> FeatureSet:
+        if not path.startswith(_PUBLIC):
+            return load_features(path)
+        name = path.removeprefix(_PUBLIC)
+        place = self.feature_root or os.environ.get("FEDACTION_DATA", "")
+        if not place:
+            raise ValueError(
+                f"where the public dataset {name} lies is not known: name the folder that holds its folder in the "
+                "recipe key feature_root or in the environment variable FEDACTION_DATA"
+            )
+        folder = SENSORS[name].folder if name in SENSORS else name
+        cache = self.feature_cache or None
+        recordings = from_public(name, Path(place) / folder, cache=cache)
+        extractor = built_in(recordings.modality, frames=self.frames, align=self.align, bodies=recordings.bodies)
+        return cached_features(recordings, extractor, cache)
+
+
+class StageFeatureSource(Source):
+    """The embedded world, seen by clients whose devices differ: skeletons, worn sensors, video, sound."""
+
+    stage_modalities: tuple[Modality, ...] = Field(("skeleton", "inertial", "video", "audio"), min_length=1)
+    """Kinds of device: skeleton, inertial, video, audio, flow, image."""
+    stage_clients: int = Field(4, ge=1, le=10_000)
+    """Clients of each modality."""
+    stage_people: int = Field(8, ge=1)
+    """People at each client; nobody is at two."""
+    stage_train: int = Field(112, ge=1)
+    """Training samples per client."""
+    stage_test: int = Field(38, ge=1)
+    """Test samples per client, of the same people: three to one with the default of stage_train, as in FDARN."""
+    stage_actions: int = Field(12, ge=2)
+    """How many actions there are, the same for all clients."""
+    stage_heterogeneity: float = Field(1.0, ge=0)
+    """How much clients differ in people, habits, cameras, rooms and in how common actions are; 0: not at all."""
+    stage_noise: float = Field(1.0, ge=0)
+    """Noise of cameras, sensors and rooms; 0 none."""
+    feature_width: int = Field(1024, ge=8, le=65536)
+    """Numbers per sample; video, flow and image have at most 1024."""
+    feature_scale: Literal["client", "unit", "none"] = "client"
+    """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
+    feature_cache: str = ""
+    """Folder where features are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+    def load(self, seed: int) -> list[ClientData]:
+        """See `Source.load`."""
+        return stage_features(
+            modalities=self.stage_modalities,
+            clients=self.stage_clients,
+            people=self.stage_people,
+            train=self.stage_train,
+            test=self.stage_test,
+            actions=self.stage_actions,
+            seed=seed,
+            width=self.feature_width,
+            frames=self.frames,
+            align=self.align,
+            heterogeneity=self.stage_heterogeneity,
+            noise=self.stage_noise,
+            scale=self.feature_scale,
+            cache=self.feature_cache or None,
+        )
+
+
+SOURCES: dict[str, type[Source]] = {
+    "stage": StageSource,
+    "store": StoreSource,
+    "public": PublicSource,
+    "features": FeatureSource,
+    "stage_features": StageFeatureSource,
+}
 """Sources by the name that recipes use."""
+
+_PUBLIC = "public:"
 
 
 def _normalised(client: ClientData, align: bool) -> ClientData:

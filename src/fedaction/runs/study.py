@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from fedaction.data.client import ClientData
+from fedaction.federation.seeds import derive
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
 from fedaction.runs.files import clear_partial, only_one, read_json, write_atomically, write_json
-from fedaction.runs.metrics import read_rows
+from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
 from fedaction.runs.report import write_report
 from fedaction.runs.single import Progress, SingleRun, choose_device
@@ -28,7 +29,8 @@ class RunResult(TypedDict):
     """What `result.json` holds.
 
     Accuracies are shares, 0 to 1; an unseen client's is by k-NN and not part of `mean`. Over several seeds, `mean`
-    and `clients` are means, `std` is the standard deviation of the seeds' means, and times and bytes are sums.
+    and `clients` are means, `groups` the means over each group's clients, `std` is the standard deviation of the
+    seeds' means, and times and bytes are sums.
     """
 
     run: str
@@ -39,6 +41,7 @@ class RunResult(TypedDict):
     mean: float
     std: float | None
     clients: dict[str, float | None]
+    groups: dict[str, float]
     rounds: int
     seconds: float
     bytes_up: int
@@ -74,8 +77,14 @@ def parts_of(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
 
 
 def load_clients(recipe: Recipe) -> dict[str, ClientData]:
-    """The recipe's clients by id; of all randomness only `data_seed` decides them."""
-    clients = {client.info.id: client for client in recipe.source.load(recipe.run.data_seed)}
+    """The recipe's clients by id; of all randomness only `data_seed` decides them.
+
+    A source that repeats its split (`Source.per_seed`) draws it anew for the recipe's first seed.
+    """
+    seed = recipe.run.data_seed
+    if recipe.source.per_seed:
+        seed = derive(seed, "repetition", recipe.run.seeds[0])
+    clients = {client.info.id: client for client in recipe.source.load(seed)}
     if not clients:
         raise ValueError("the recipe's data has no clients")
     return clients
@@ -92,7 +101,7 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
     Returns:
         The study's result, which is also `result.json` in the directory.
     """
-    clients = load_clients(recipe)
+    clients, loaded = load_clients(recipe), recipe.run.seeds[0]
     _check(recipe, clients)
     folder.mkdir(parents=True, exist_ok=True)
     with only_one(folder):
@@ -104,6 +113,8 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
             if home != folder:
                 write_atomically(home / "recipe.toml", dump_recipe(part).encode())
             if not _done(part, home):
+                if recipe.source.per_seed and seed != loaded:
+                    clients, loaded = load_clients(part), seed
                 SingleRun(part, clients, home, progress or Quiet()).execute()
             write_json(home / "result.json", summary(part, home))
         result = study_result(recipe, folder)
@@ -124,6 +135,10 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
     unseen = recipe.run.unseen
     if unseen and (unseen not in clients or len(clients) < 2):
         raise ValueError(f"unseen = {unseen!r} must be one of several clients; there are {', '.join(clients)}")
+    strangers = [name for name in recipe.run.late if name not in clients]
+    if strangers or {*recipe.run.late} == {*clients}:
+        said = f"no client is called {strangers[0]!r}" if strangers else "not all clients can be late"
+        raise ValueError(f"late: {said}; there are {', '.join(clients)}")
     for name, settings in recipe.methods.items():
         if unseen and name == "central":
             raise ValueError("method central pools everybody's data, so no client can be unseen; drop one of the two")
@@ -156,6 +171,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "mean": statistics.fmean(seen),
         "std": None,
         "clients": clients,
+        "groups": _by_group(tests, last, recipe.run.unseen),
         "rounds": last,
         "seconds": _seconds(home / "clock.jsonl"),
         "bytes_up": sum(int(row.value or 0) for row in rows if row.name == "bytes_up"),
@@ -187,12 +203,22 @@ def _over_seeds(runs: list[RunResult]) -> RunResult:
     result["clients"] = {
         client: statistics.fmean(run["clients"][client] or 0.0 for run in runs) for client in runs[0]["clients"]
     }
+    result["groups"] = {group: statistics.fmean(run["groups"][group] for run in runs) for group in runs[0]["groups"]}
     result["seconds"] = sum(run["seconds"] for run in runs)
     result["bytes_up"] = sum(run["bytes_up"] for run in runs)
     result["bytes_down"] = sum(run["bytes_down"] for run in runs)
     result["complete"] = all(run["complete"] for run in runs)
     result["seeds"] = {str(run["seed"]): run["mean"] for run in runs}
     return result
+
+
+def _by_group(tests: list[Row], last: int, unseen: str) -> dict[str, float]:
+    """The mean over each group's clients (a modality's, say) at the end."""
+    found: dict[str, list[float]] = {}
+    for row in tests:
+        if row.round == last and row.value is not None and row.client != unseen:
+            found.setdefault(row.group, []).append(row.value)
+    return {group: statistics.fmean(values) for group, values in sorted(found.items())}
 
 
 def _seconds(path: Path) -> float:
