@@ -84,7 +84,7 @@ class RunSettings(Settings):
     clip_norm: float = Field(0.0, ge=0)
     """The largest gradient norm; 0: no limit."""
     augment: bool = True
-    """Random shear and temporal crop of training sequences; never at test."""
+    """Random shear and temporal crop of training sequences, where all clients have skeletons; never at test."""
     augment_shear: float = Field(0.5, ge=0)
     """Largest entry of the shear."""
     augment_crop: int = Field(6, ge=0)
@@ -129,6 +129,8 @@ _NOT_HASHED = {
     "report_samples",
     "public_root",
     "public_cache",
+    "feature_root",
+    "feature_cache",
 }
 
 

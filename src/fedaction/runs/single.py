@@ -84,7 +84,8 @@ class SingleRun:
         self.method = kind(infos, recipe.methods[run.method])
         self.members = [info for info in infos if info.samples and info.id != run.unseen]  # those who train
         self.tested = [i.id for i in infos if len(self.clients[i.id].test) and i.id != run.unseen]
-        augment = Augment(run.augment_shear, run.augment_crop) if run.augment else None
+        skeletons = all(info.layout is not None for info in infos)
+        augment = Augment(run.augment_shear, run.augment_crop) if run.augment and skeletons else None
         self.training = Training(
             seed=self.seed,
             batch_size=run.batch_size,

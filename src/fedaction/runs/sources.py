@@ -165,6 +165,8 @@ class PublicSource(Source):
 class FeatureSource(Source):
     """Clients whose modalities differ: features of recordings, one store for each modality."""
 
+    per_seed: ClassVar[bool] = True
+
     feature_paths: tuple[str, ...] = Field(min_length=1)
     """One store for each modality, made by `fedaction features`; or "public:utd_mhad": a dataset by its reader."""
     feature_root: str = ""
@@ -177,6 +179,8 @@ class FeatureSource(Source):
     """Equal shares: clients of each modality."""
     feature_test: float = Field(0.25, gt=0, lt=1)
     """Share of each client's samples kept for test, at random, by class where possible."""
+    feature_strangers: int = Field(0, ge=0)
+    """People of each modality who are nobody's client; all its clients are tested on them, not by feature_test."""
     feature_scale: Literal["client", "unit", "none"] = "client"
     """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
     feature_cache: str = ""
@@ -199,6 +203,7 @@ class FeatureSource(Source):
             deal=self.feature_deal,
             clients=self.feature_clients,
             test=self.feature_test,
+            strangers=self.feature_strangers,
             scale=self.feature_scale,
             seed=seed,
         )
@@ -223,6 +228,10 @@ class FeatureSource(Source):
 class StageFeatureSource(Source):
     """The embedded world, seen by clients whose devices differ: skeletons, worn sensors, video, sound."""
 
+    per_seed: ClassVar[bool] = True
+
+    stage_seed: int = 0
+    """What people, places and recordings are drawn from; data_seed and seeds only decide which are for test."""
     stage_modalities: tuple[Modality, ...] = Field(("skeleton", "inertial", "video", "audio"), min_length=1)
     """Kinds of device: skeleton, inertial, video, audio, flow, image."""
     stage_clients: int = Field(4, ge=1, le=10_000)
@@ -255,7 +264,8 @@ class StageFeatureSource(Source):
             train=self.stage_train,
             test=self.stage_test,
             actions=self.stage_actions,
-            seed=seed,
+            seed=self.stage_seed,
+            division=seed,
             width=self.feature_width,
             frames=self.frames,
             align=self.align,

@@ -1,0 +1,30 @@
+"""Fixed-width features of recordings of any modality, and where they are kept."""
+
+from fedaction.data.features.clients import clients_from_features
+from fedaction.data.features.extract import EXTRACTORS, Extractor, Recording, built_in
+from fedaction.data.features.given import find_extractor
+from fedaction.data.features.make import cached_features, extract, make_features
+from fedaction.data.features.recordings import SENSORS, Collection, from_folder, from_public, from_store
+from fedaction.data.features.store import MODALITIES, FeatureSet, Modality, load_features, save_features
+
+__all__ = [
+    "EXTRACTORS",
+    "MODALITIES",
+    "SENSORS",
+    "Collection",
+    "Extractor",
+    "FeatureSet",
+    "Modality",
+    "Recording",
+    "built_in",
+    "cached_features",
+    "clients_from_features",
+    "extract",
+    "find_extractor",
+    "from_folder",
+    "from_public",
+    "from_store",
+    "load_features",
+    "make_features",
+    "save_features",
+]

@@ -1,0 +1,151 @@
+"""Clients whose modalities differ, from feature stores: one store for each modality."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedaction.data import partition
+from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.features.store import FeatureSet
+from fedaction.federation.seeds import derive, numpy_generator
+
+Scale = Literal["client", "unit", "none"]
+_MOST = 10.0  # deviations; what lies further out at test is cut there, so that one odd value cannot drown the rest
+
+
+def clients_from_features(
+    sets: Sequence[FeatureSet],
+    *,
+    by: Literal["subject", "equal"] = "subject",
+    deal: Literal["alternate", "all"] = "alternate",
+    clients: int = 4,
+    test: float = 0.25,
+    strangers: int = 0,
+    scale: Scale = "client",
+    seed: int = 0,
+) -> list[ClientData]:
+    """Clients of several modalities that label the same actions.
+
+    Labels are the union of the sets' class names, sorted, for every client: a classifier that all share has one row
+    for each action.
+
+    Args:
+        sets: one for each modality.
+        by: one client for each person, or each modality's samples in equal shares.
+        deal: "alternate" takes person i (of all people, sorted by name) into modality i mod M only, so that no person
+            is in two; "all" takes everybody into every modality. People of one name in two sets count as one person.
+        clients: clients of each modality, by "equal".
+        test: share of each client's samples kept for test, of each class where possible.
+        strangers: people of each modality, the last by name, who are nobody's client: every client of the modality is
+            tested on all their samples, in place of `test`. How well a network knows people it has met says little
+            about others: a person's own repetitions are much alike. Not by the seed, so that seeds have one list of
+            clients.
+        scale: see `standardise`.
+        seed: seed of shares and splits.
+
+    Returns:
+        Clients called "<modality>-<person>" or "<modality>-<number>", with the modality as group and x (N, F).
+    """
+    twice = [name for name, count in Counter(item.modality for item in sets).items() if count > 1]
+    if not sets or twice:
+        raise ValueError(f"give one feature store for each modality; {twice[0] + ' is given twice' if twice else ''}")
+    nameless = [item.modality for item in sets if not item.subjects]
+    if nameless and (by == "subject" or deal == "alternate" or strangers):
+        raise ValueError(
+            f"the {nameless[0]} features do not say who performed them, so they cannot be dealt by person: take them "
+            'again with a pattern for the subject, or deal equal shares of all of them (by "equal", deal "all")'
+        )
+    classes = tuple(sorted({name for item in sets for name in item.classes}))
+    people = sorted({who for item in sets for who in item.subjects})
+    made: list[ClientData] = []
+    for turn, item in enumerate(sets):
+        mine = people[turn :: len(sets)] if deal == "alternate" else people
+        mine, others = mine[: max(len(mine) - strangers, 0)], mine[len(mine) - strangers :]
+        used = np.flatnonzero(np.isin(item.subjects, mine)) if item.subjects else np.arange(len(item))
+        met = np.flatnonzero(np.isin(item.subjects, others)) if strangers else None
+        if not len(used) or (met is not None and not len(met)):
+            raise ValueError(
+                f"{item.modality} is left without a client or without a stranger: {len(people)} people are too few, or "
+                f"its own are not among those dealt to it, for {len(sets)} modalities and {strangers} strangers in each"
+            )
+        labels = np.array([classes.index(name) for name in item.classes], dtype=np.int64)[item.labels]
+        who = np.array(item.subjects) if item.subjects else None
+        own = derive(seed, "features", item.modality)
+        kind, count = ("subject", None) if by == "subject" else ("iid", clients)
+        parts, names = partition.divide(
+            labels[used], None if who is None else who[used], by=kind, clients=count, seed=own
+        )
+        for part, name in zip(parts, names.clients, strict=True):
+            own_name = f"{item.modality}-{name}"
+            train, other = used[part], met
+            if other is None:
+                tested = split(labels[train], test, derive(seed, own_name))
+                train, other = train[~tested], train[tested]
+            made.append(_client(item, (train, other), labels, own_name, classes, scale))
+    return made
+
+
+def standardise(train: Tensor, test: Tensor, scale: Scale) -> tuple[Tensor, Tensor]:
+    """Both splits of a client, scaled.
+
+    Args:
+        train: (N, F).
+        test: (N', F).
+        scale: "client" subtracts the mean and divides by the deviation of each feature over the training samples
+            (features that are constant there become 0, and values are cut at 10 deviations); "unit" scales each
+            vector to a root mean square of 1; "none" leaves all as it is. Test samples are never learned from.
+    """
+    if scale == "none":
+        return train, test
+    if scale == "unit":
+        first, second = (x / x.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12) for x in (train, test))
+        return first, second
+    mean, spread = train.mean(0), train.std(0, correction=0)
+    moves = spread > 1e-5 * (mean.abs() + 1e-3)
+    factor = torch.where(moves, 1 / spread.clamp(min=1e-12), 0.0)
+    first, second = (((x - mean) * factor).clamp(-_MOST, _MOST) for x in (train, test))
+    return first, second
+
+
+def split(labels: npt.NDArray[np.int64], test: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Which samples are for test, (N,): about the share `test` of all, and of each class where it has enough.
+
+    Samples stand in a row, class by class, both orders at random; the test samples are evenly spaced in it. Rounding
+    each class by itself would leave almost nothing for test where classes have a sample or two.
+    """
+    if len(labels) < 2:
+        raise ValueError(f"there is {len(labels)} sample; training and testing need at least 2 at each client")
+    rng = numpy_generator(seed, "features", "split")
+    mixed = rng.permutation(len(labels))
+    rank = rng.permutation(int(labels.max()) + 1)
+    row = mixed[np.argsort(rank[labels[mixed]], kind="stable")]
+    steps = np.floor((np.arange(len(labels) + 1)) * test + rng.random())
+    tested = np.zeros(len(labels), dtype=bool)
+    tested[row] = np.diff(steps) > 0
+    if tested.all() or not tested.any():
+        tested[row[0]] ^= True
+    return tested
+
+
+def _client(
+    item: FeatureSet,
+    sides: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    labels: npt.NDArray[np.int64],
+    name: str,
+    classes: tuple[str, ...],
+    scale: Scale,
+) -> ClientData:
+    train, test = (torch.from_numpy(np.array(item.x[side])) for side in sides)
+    halves = [
+        Examples(x, torch.from_numpy(labels[side]), tuple(item.subjects[i] for i in side) if item.subjects else ())
+        for x, side in zip(standardise(train, test, scale), sides, strict=True)
+    ]
+    info = ClientInfo(name, item.modality, len(halves[0]), classes, (item.width,))
+    return ClientData(info, halves[0], halves[1])

@@ -1,0 +1,215 @@
+"""What features can be taken of: skeleton stores, public datasets, and folders of files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import wave
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedaction.data import store_file
+from fedaction.data.features.extract import Recording
+from fedaction.data.features.store import Modality
+from fedaction.data.imports import _subject as subject_in
+from fedaction.data.preprocess import mend
+from fedaction.data.public import utd_inertial
+from fedaction.data.public.cache import prepare_public
+from fedaction.data.public.readers import READERS
+
+SENSORS: Mapping[str, utd_inertial.UtdInertial] = {utd_inertial.READER.name: utd_inertial.READER}
+"""Readers of public datasets of sensor signals, by name. Readers of skeletons are in `READERS`."""
+
+_AXES: dict[Modality, tuple[str, ...]] = {
+    "inertial": ("samples", "channels"),
+    "video": ("frames", "height", "width", "3 or 1"),
+    "flow": ("frames", "height", "width", "2"),
+    "image": ("height", "width", "3 or 1"),
+}
+_MOST_SOUND_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Labelled recordings of one modality, read one at a time.
+
+    Attributes:
+        modality: what was recorded.
+        names: where each comes from.
+        labels: the class of each, by name.
+        subjects: who performed each; empty when not known.
+        classes: all class names, in label order.
+        read: the recording of a number. One that cannot be used is a ValueError that says where and why.
+        source: what provenance says of it, with a fingerprint of its files.
+        bodies: skeletons: the most bodies in any recording.
+    """
+
+    modality: Modality
+    names: tuple[str, ...] = field(repr=False)
+    labels: tuple[str, ...] = field(repr=False)
+    subjects: tuple[str, ...] = field(repr=False)
+    classes: tuple[str, ...]
+    read: Callable[[int], Recording] = field(repr=False)
+    source: Mapping[str, Any]
+    bodies: int = 1
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def from_store(path: str | Path) -> Collection:
+    """The recordings of a skeleton store."""
+    item = store_file.load(path)
+    folder = Path(path).absolute()
+    return Collection(
+        modality="skeleton",
+        names=item.names,
+        labels=tuple(item.classes[label] for label in item.labels),
+        subjects=item.subjects,
+        classes=item.classes,
+        read=lambda i: Recording(item.sequences[i], item.rate_hz, item.layout),
+        source={
+            "kind": "skeleton store",
+            "name": folder.name,
+            "layout": item.layout.name,
+            "fingerprint": fingerprint(folder, [folder / store_file.HEADER, folder / store_file.FRAMES]),
+        },
+        bodies=max(len(sequence) for sequence in item.sequences),
+    )
+
+
+def from_public(name: str, root: str | Path, *, cache: str | Path | None = None) -> Collection:
+    """A public dataset, by the name of its reader. Skeletons go through the cache of `prepare_public`."""
+    if name in READERS:
+        return from_store(prepare_public(name, root, cache=cache))
+    if name not in SENSORS:
+        raise ValueError(f"no public dataset is called {name!r}; there are {', '.join([*READERS, *SENSORS])}")
+    reader, root = SENSORS[name], Path(root).absolute()
+    if not root.is_dir():
+        raise NotADirectoryError(f"{root} is not a folder; {name} is read from one: {reader.about}")
+    listing = reader.find(root)
+    pairs = [(source.path, sample) for source in listing.sources for sample in source.samples]
+    if not pairs:
+        raise ValueError(f"{root} holds no usable sample of {name}")
+    return Collection(
+        modality="inertial",
+        names=tuple(sample.name for _, sample in pairs),
+        labels=tuple(sample.label for _, sample in pairs),
+        subjects=tuple(sample.subject for _, sample in pairs),
+        classes=listing.classes,
+        read=lambda i: Recording(_whole(reader.read(pairs[i][0]), str(pairs[i][0])), reader.rate_hz),
+        source={
+            "kind": "public dataset",
+            "name": name,
+            "reader": reader.version,
+            "fingerprint": fingerprint(root, (path for path, _ in pairs)),
+        },
+    )
+
+
+def from_folder(path: str | Path, modality: Modality, *, subject: str | None = None) -> Collection:
+    """A folder of folders named after classes, with `.wav` files of sounds, or `.npy` files of anything else.
+
+    Args:
+        path: the folder.
+        modality: what the files are: inertial (T, C), video (T, H, W, 3 or 1), flow (T, H, W, 2), image
+            (H, W, 3 or 1); sounds are uncompressed wave files.
+        subject: regular expression searched in file names; its first group (or whole match) names the person.
+    """
+    root = Path(path).absolute()
+    if not root.is_dir():
+        raise NotADirectoryError(f"{root} is neither a skeleton store, nor a folder with a folder for each class")
+    if modality == "skeleton":
+        raise ValueError(
+            f"{root} is not a skeleton store: import the recordings first with `fedaction data import`, which asks "
+            "for their layout"
+        )
+    suffix = ".wav" if modality == "audio" else ".npy"
+    folders = sorted(item for item in root.iterdir() if item.is_dir() and not item.name.startswith("."))
+    files = [item for folder in folders for item in sorted(folder.iterdir()) if item.suffix.lower() == suffix]
+    if not files:
+        raise ValueError(f"{root} has no folder for a class with {suffix} files in it, as {modality} needs")
+    read = read_wave if modality == "audio" else lambda item: _read_array(item, modality)
+    return Collection(
+        modality=modality,
+        names=tuple(item.relative_to(root).as_posix() for item in files),
+        labels=tuple(item.parent.name for item in files),
+        subjects=tuple(subject_in(item.name, subject) or "" for item in files) if subject else (),
+        classes=tuple(sorted({item.parent.name for item in files})),
+        read=lambda i: read(files[i]),
+        source={
+            "kind": "folder",
+            "name": root.name,
+            "subject": subject or "",
+            "fingerprint": fingerprint(root, files),
+        },
+    )
+
+
+def fingerprint(root: Path, paths: Iterable[Path]) -> str:
+    """A digest of the name, size and time of every file."""
+    digest = hashlib.sha256()
+    for path in paths:
+        found = path.stat()
+        name = os.path.relpath(path, root)
+        digest.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "replace"))
+    return digest.hexdigest()
+
+
+def read_wave(path: Path) -> Recording:
+    """An uncompressed wave file, its channels averaged: (S,) in [-1, 1]."""
+    if path.stat().st_size > _MOST_SOUND_BYTES:
+        raise ValueError(
+            f"{path} has more than the {_MOST_SOUND_BYTES} bytes allowed: cut it into shorter recordings"
+        )
+    try:
+        with wave.open(str(path), "rb") as file:
+            channels, size, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+            data = file.readframes(file.getnframes())
+    except (wave.Error, EOFError, OSError) as error:
+        raise ValueError(f"{path} is not an uncompressed (PCM) wave file: {error}") from None
+    data = data[: len(data) - len(data) % (channels * size)]
+    if not data or size not in (1, 2, 3, 4) or rate < 1:
+        raise ValueError(f"{path} has no samples of 8, 16, 24 or 32 bits")
+    if size == 1:  # the only width that is written without a sign
+        values = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
+    elif size == 3:
+        parts = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        whole = np.concatenate([np.zeros((len(parts), 1), np.uint8), parts], axis=1).view("<i4")[:, 0]
+        values = whole.astype(np.float32) / 2**31
+    else:
+        values = np.frombuffer(data, f"<i{size}").astype(np.float32) / 2 ** (8 * size - 1)
+    return Recording(values.reshape(-1, channels).mean(axis=1), float(rate))
+
+
+def _read_array(path: Path, modality: Modality) -> Recording:
+    try:
+        array = np.asarray(np.lib.format.open_memmap(path, mode="r"))  # no pickle; a false header allocates nothing
+    except (ValueError, OSError, EOFError, SyntaxError) as error:
+        raise ValueError(f"{path} is damaged or is not a NumPy file: {error}") from None
+    axes = _AXES[modality]
+    if modality == "inertial" and array.ndim == 1:
+        array = array[:, None]
+    last = axes[-1].split(" or ")
+    fits = array.ndim == len(axes) and (modality == "inertial" or str(array.shape[-1]) in last)
+    if not fits or not array.size or array.dtype.kind not in "fiu":
+        raise ValueError(f"{path} holds {array.dtype} {array.shape}; {modality} is numbers ({', '.join(axes)})")
+    if modality == "inertial":
+        return Recording(_whole(array, str(path)))
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ValueError(f"{path} has a value that is not finite")
+    return Recording(array)
+
+
+def _whole(series: npt.NDArray[Any], where: str) -> npt.NDArray[np.float32]:
+    """A series (T, C) with missing samples filled in from those around them; none at all is an error."""
+    with np.errstate(over="ignore"):
+        values = series.astype(np.float32)
+    if not np.isfinite(values).all(axis=1).any():
+        raise ValueError(f"{where} has no sample without a missing value")
+    return mend(values[None, :, None])[0][0, :, 0]
