@@ -1,0 +1,244 @@
+"""What the egocentric readers share: tables read row by row, time-stamped series, and labelled signals."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from fedaction.data.dataset import Issue
+from fedaction.data.features.extract import Recording
+from fedaction.data.features.recordings import Collection
+from fedaction.data.features.store import Modality
+
+T = TypeVar("T")
+Floats = npt.NDArray[np.float32]
+
+_MOST_TABLE_BYTES = 64 * 2**20
+_MOST_SERIES_BYTES = 512 * 2**20
+_TIME = re.compile(r"(?:(?P<hours>\d{1,3}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{1,2}(?:\.\d{1,9})?)")
+_SENSOR = "(?:a|acc|accl|accel|acceleration|accelerometer|g|gyr|gyro|gyroscope)?"
+_TIMES = {"time", "times", "timestamp", "t", "s", "sec", "seconds", "timesec", "timeseconds"}
+_MILLISECONDS = {"milliseconds", "ms", "timems", "timestampms", "timemilliseconds"}
+_PACKET_S = 1.0  # cameras write their sensors in packets of about a second, whose clocks may overlap
+
+
+@dataclass(frozen=True)
+class Rows(Sequence[T], Generic[T]):
+    """The usable rows of a table, and what was wrong with the others."""
+
+    items: tuple[T, ...]
+    issues: tuple[Issue, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        return self.items[index]
+
+
+@dataclass(frozen=True)
+class Signals:
+    """Labelled signals of one modality.
+
+    Attributes:
+        modality: "inertial" or "audio", as `fedaction.data.features` calls them.
+        arrays: N arrays float32, finite: (T_i, C), of audio (S_i,) in [-1, 1].
+        channels: C names.
+        rate_hz: samples a second.
+        labels: (N,) int64, indices into classes.
+        classes: activity names.
+        names: what each signal is of, unique.
+        subjects: who is heard or measured; empty where the dataset does not say.
+        issues: what was left out, and why.
+    """
+
+    modality: Modality
+    arrays: tuple[Floats, ...] = field(repr=False)
+    channels: tuple[str, ...]
+    rate_hz: float
+    labels: npt.NDArray[np.int64] = field(repr=False)
+    classes: tuple[str, ...] = field(repr=False)
+    names: tuple[str, ...] = field(repr=False)
+    subjects: tuple[str, ...] = field(default=(), repr=False)
+    issues: tuple[Issue, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def collection(self, dataset: str) -> Collection:
+        """The signals as what features are taken of, with a fingerprint of their values and names."""
+        digest = hashlib.sha256("\n".join(self.names).encode())
+        for array in self.arrays:
+            digest.update(np.ascontiguousarray(array).tobytes())
+        source = {"kind": "signals", "name": dataset, "fingerprint": digest.hexdigest()}
+        return Collection(
+            modality=self.modality,
+            names=self.names,
+            labels=tuple(self.classes[label] for label in self.labels),
+            subjects=self.subjects,
+            classes=self.classes,
+            read=lambda i: Recording(self.arrays[i], self.rate_hz),
+            source=source,
+        )
+
+
+def seconds(text: str) -> float:
+    """Seconds of "HH:MM:SS.xx", "MM:SS.xx" or a plain number of seconds."""
+    match = _TIME.fullmatch(text.strip())
+    if match:
+        minutes, rest = int(match["minutes"]), float(match["seconds"])
+        if minutes < 60 and rest < 60:
+            return int(match["hours"] or 0) * 3600 + minutes * 60 + rest
+    elif re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", text.strip()):
+        return float(text)
+    raise ValueError(f"time {text[:40]!r} is not HH:MM:SS.xx")
+
+
+def whole(text: str, what: str, least: int, most: int) -> int:
+    """A whole number within bounds, both included."""
+    if not re.fullmatch(r"\d{1,9}", text) or not least <= int(text) <= most:
+        raise ValueError(f"{what} {text[:40]!r} is not a whole number from {least} to {most}")
+    return int(text)
+
+
+def text_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, each with the number of its first line. The first row is the header."""
+    size = path.stat().st_size
+    if size > _MOST_TABLE_BYTES:
+        raise ValueError(f"{path} has {size} bytes, more than the {_MOST_TABLE_BYTES} allowed")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        line = 1
+        try:
+            for row in reader:
+                if row:
+                    yield line, row
+                line = reader.line_num + 1
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not a CSV file in UTF-8, from line {line} on: {error}") from None
+
+
+def parse_rows(
+    path: str | Path, columns: Sequence[str], parse: Callable[[Mapping[str, str]], T], hint: str = ""
+) -> Rows[T]:
+    """Reads a CSV table with a header. A row that `parse` refuses with a ValueError becomes an issue.
+
+    Args:
+        path: the table.
+        columns: what its header must hold; other columns are passed over.
+        parse: makes something of a row, given as text by column.
+        hint: said where a column is missing.
+    """
+    path = Path(path)
+    rows = text_rows(path)
+    header = next(rows, (1, []))[1]
+    missing = [name for name in columns if header.count(name) != 1]
+    if missing:
+        raise ValueError(
+            f"{path} must have each of the columns {', '.join(columns)} once; "
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not so{'. ' + hint if hint else ''}"
+        )
+    items: list[T] = []
+    issues: list[Issue] = []
+    for line, row in rows:
+        try:
+            if len(row) != len(header):
+                raise ValueError(f"{len(row)} fields for {len(header)} columns")
+            items.append(parse(dict(zip(header, row, strict=True))))
+        except ValueError as error:
+            issues.append(Issue(kind="unreadable", where=f"{path.name}, line {line}", detail=str(error)))
+    return Rows(tuple(items), tuple(issues))
+
+
+@dataclass(frozen=True)
+class Series:
+    """A time-stamped series.
+
+    Attributes:
+        path: where it comes from, for messages.
+        times: (T,) float64, seconds, not decreasing.
+        values: (T, C) float64.
+    """
+
+    path: Path
+    times: npt.NDArray[np.float64] = field(repr=False)
+    values: npt.NDArray[np.float64] = field(repr=False)
+
+    def cut(self, start_s: float, stop_s: float, rate_hz: float, hole_s: float = 1.0) -> Floats:
+        """The series from start to stop, linear between its samples: (round((stop - start) * rate), C).
+
+        A ValueError says so where there is no sample for more than `hole_s` seconds, or a value is not finite.
+        """
+        count = round((stop_s - start_s) * rate_hz)
+        if count < 1:
+            raise ValueError(f"{stop_s - start_s:.3f} s is less than one sample at {rate_hz:g} Hz")
+        first = max(int(np.searchsorted(self.times, start_s, side="right")) - 1, 0)
+        last = int(np.searchsorted(self.times, stop_s, side="left")) + 1
+        times, values = self.times[first:last], self.values[first:last]
+        marks = np.concatenate([[start_s], times[(times > start_s) & (times < stop_s)], [stop_s]])
+        hole = float(np.diff(marks).max())
+        if hole > hole_s or not len(times):
+            raise ValueError(
+                f"{self.path.name} has no sample for {hole:.2f} s between {start_s:.2f} and {stop_s:.2f} s; "
+                f"its times run from {self.times[0]:.2f} to {self.times[-1]:.2f} s"
+            )
+        if not np.isfinite(values).all():
+            raise ValueError(f"{self.path.name} has values that are not finite from {start_s:.2f} to {stop_s:.2f} s")
+        grid = start_s + np.arange(count) / rate_hz
+        return np.stack([np.interp(grid, times, column) for column in values.T], axis=1).astype(np.float32)
+
+
+def read_series(path: Path, wanted: Mapping[str, str]) -> Series:
+    """Reads a CSV of a time column and channels, found by their names in the header.
+
+    Args:
+        path: a header, then a sample per row. The time column is called Milliseconds or ms, or time, timestamp or
+            seconds (then in seconds).
+        wanted: for each channel what it is, and a regular expression of its column's name in lower case, without
+            blanks, signs and units in brackets. It must fit exactly one column.
+    """
+    size = path.stat().st_size
+    if size > _MOST_SERIES_BYTES:
+        raise ValueError(f"{path} has {size} bytes, more than the {_MOST_SERIES_BYTES} allowed")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header = next(csv.reader([file.readline()]), [])
+            names = [re.sub(r"[^a-z0-9]", "", re.sub(r"[\[(].*", "", name).lower()) for name in header]
+            clocks = [i for i, name in enumerate(names) if name in _TIMES | _MILLISECONDS]
+            found = [[i for i, name in enumerate(names) if re.fullmatch(rule, name)] for rule in wanted.values()]
+            if len(clocks) != 1 or any(len(columns) != 1 for columns in found):
+                raise ValueError(
+                    "expected a header with one time column (Milliseconds, or time in seconds) and one column each "
+                    f"for {', '.join(wanted)}; it has {', '.join(header[:20]) or 'no header'}"
+                )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # NumPy warns of an empty table, which is refused below
+                used = [clocks[0], *(columns[0] for columns in found)]
+                table = np.loadtxt(file, delimiter=",", usecols=used, ndmin=2, comments=None, quotechar='"')
+    except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError
+        raise ValueError(f"{path}: {error}") from None
+    times = table[:, 0] * (1e-3 if names[clocks[0]] in _MILLISECONDS else 1.0)
+    if not len(times) or not np.isfinite(times).all():
+        raise ValueError(f"{path} has no samples, or times that are not finite")
+    back = float(-np.diff(times, prepend=times[0]).min())
+    if back > _PACKET_S:
+        raise ValueError(f"{path}: its clock goes back by {back:.2f} s")
+    order = np.argsort(times, kind="stable")
+    return Series(path, times[order], table[order, 1:])
+
+
+AXES = {axis: f"{_SENSOR}{axis}|{axis}{_SENSOR}" for axis in "xyz"}
+"""Three axes as `read_series` wants them: x, AcclX, gyro_y, acceleration z, ..."""
