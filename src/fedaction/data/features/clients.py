@@ -72,8 +72,8 @@ def clients_from_features(
         met = np.flatnonzero(np.isin(item.subjects, others)) if strangers else None
         if not len(used) or (met is not None and not len(met)):
             raise ValueError(
-                f"{item.modality} is left without a client or without a stranger: {len(people)} people are too few, or "
-                f"its own are not among those dealt to it, for {len(sets)} modalities and {strangers} strangers in each"
+                f"{item.modality} is left without a client, or without the strangers asked for: {len(people)} people "
+                f"are dealt to {len(sets)} modalities, and {strangers} of each kept for test"
             )
         labels = np.array([classes.index(name) for name in item.classes], dtype=np.int64)[item.labels]
         who = np.array(item.subjects) if item.subjects else None
