@@ -1,5 +1,10 @@
-import torch
+import json
+from functools import partial
 
+import torch
+from typer.testing import CliRunner
+
+from fedaction.cli.bench import bench_app
 from fedaction.engines.base import Training, plan_of
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.methods.start import fresh, initial_state
@@ -38,3 +43,25 @@ def test_engines_are_compared():
     result = bench.bench_engines(clients=2, rounds=1, device=torch.device("cpu"))
     assert result["device"] == "CPU" and result["seconds"].keys() == {"sequential", "vectorised"}
     assert abs(result["speed_up"] - result["seconds"]["sequential"] / result["seconds"]["vectorised"]) < 1e-9
+
+
+def test_fdarn_is_compared_at_the_size_of_its_paper_or_smaller():
+    ticks = []
+    result = bench.bench_fdarn(clients=4, rounds=1, device=torch.device("cpu"), tick=ticks.append, width=16)
+    encoder, classifier = 2 * 17 * 16, 17 * 16 + 17 * 97
+    assert result["parameters"] == 2 * encoder + 2 * classifier + 17 * 128 + 128 * 4
+    assert result["clients"] == 4 and ticks == ["sequential"] * 2 + ["vectorised"] * 2
+    for name, seconds in result["seconds"].items():
+        assert abs(result["samples_per_second"][name] * seconds - 4 * 64) < 1e-6
+    assert abs(result["speed_up"] - result["seconds"]["sequential"] / result["seconds"]["vectorised"]) < 1e-9
+
+
+def test_the_command_says_what_was_measured(monkeypatch):
+    small = partial(bench.bench_fdarn, width=8)
+    monkeypatch.setattr(bench, "bench_fdarn", small)
+    arguments = ["fdarn", "--clients", "4", "--rounds", "1", "--device", "cpu"]
+    result = CliRunner().invoke(bench_app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "vectorised: " in result.stdout and "samples/s on CPU" in result.stdout and "speed-up: " in result.stdout
+    found = json.loads(CliRunner().invoke(bench_app, [*arguments, "--json"]).stdout)
+    assert found["clients"] == 4 and found["seconds"].keys() == {"sequential", "vectorised"}

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fedaction.data.client import ClientData
+from fedaction.data.features import built_in, extract, from_public, save_features
 from fedaction.data.layout import FLORENCE_15
 from fedaction.data.preprocess import centre
 from fedaction.data.public.cache import prepare_public
@@ -17,7 +18,7 @@ from fedaction.data.public.readers import READERS
 from fedaction.data.store import clients_from_store
 from fedaction.federation.seeds import numpy_generator
 from fedaction.runs.recipe import RecipeError, load_recipe, parse_recipe
-from fedaction.runs.sources import PublicSource, StageSource, StoreSource
+from fedaction.runs.sources import FeatureSource, PublicSource, StageFeatureSource, StageSource, StoreSource
 from tests.conftest import recordings
 
 ROOT = Path(__file__).parents[2]
@@ -156,3 +157,82 @@ def test_the_recipe_for_real_recordings_on_its_smallest_datasets(tmp_path: Path)
     assert not set(msr.train.subjects) & set(msr.test.subjects)
     assert florence.info.shape == (1, 50, 15, 3) and msr.info.shape == (1, 50, 20, 3)
     assert all(torch.isfinite(side.x).all() for client in (florence, msr) for side in (client.train, client.test))
+
+
+def test_features_of_public_datasets_and_of_stores_give_the_same_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = florence_like(tmp_path / "data")
+    monkeypatch.delenv("FEDACTION_DATA", raising=False)
+    keys = {"feature_test": 0.34, "frames": 12}
+    public = FeatureSource(feature_paths=("public:florence3d",), feature_cache=str(tmp_path / "cache"), **keys)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"florence3d lies is not known.*feature_root or in the environment"):
+        public.load(0)
+    monkeypatch.setenv("FEDACTION_DATA", str(root))
+    clients = public.load(0)
+    assert [client.info.id for client in clients] == [f"skeleton-s{n:02d}" for n in range(1, 11)]
+    info = clients[0].info
+    assert info.group == "skeleton" and info.shape == (1024,) and info.layout is None and info.samples == 2
+    recordings = from_public("florence3d", root / "florence3d", cache=tmp_path / "cache")
+    save_features(extract(recordings, built_in("skeleton", frames=12)), tmp_path / "mine")
+    assert_equal(clients, FeatureSource(feature_paths=(str(tmp_path / "mine"),), **keys).load(0))  # type: ignore[arg-type]
+    assert any(
+        not torch.equal(a.test.y, b.test.y) for a, b in zip(clients, public.load(1), strict=True)
+    )  # the split is the seed's
+    assert FeatureSource.per_seed and not PublicSource.per_seed
+
+
+def test_two_modalities_of_real_people(tmp_path: Path) -> None:
+    root = recordings("utd_mhad").parent
+    source = FeatureSource(
+        feature_paths=("public:utd_mhad", "public:utd_inertial"), feature_root=str(root), feature_cache=str(tmp_path)
+    )
+    clients = source.load(0)
+    assert [client.info.id for client in clients] == [
+        *(f"skeleton-s0{n}" for n in (1, 3, 5, 7)),
+        *(f"inertial-s0{n}" for n in (2, 4, 6, 8)),
+    ]
+    assert {len(client.info.classes) for client in clients} == {27}
+    assert sum(len(client.train) + len(client.test) for client in clients) == 431 + 430
+    assert all(len(client.test) == 27 and len(set(client.test.y.tolist())) >= 26 for client in clients)
+    strangers = source.model_copy(update={"feature_deal": "all", "feature_strangers": 2}).load(0)
+    assert len(strangers) == 12 and {*strangers[0].test.subjects} == {"s07", "s08"} == {*strangers[-1].test.subjects}
+
+
+def test_a_staged_federation_of_modalities(tmp_path: Path) -> None:
+    values = {"stage_clients": 1, "stage_train": 6, "stage_test": 3, "stage_actions": 3, "feature_width": 48}
+    recipe = parse_recipe(
+        {
+            "method": "fedavg",
+            "data": "stage_features",
+            "stage_modalities": ["audio", "inertial"],
+            "feature_cache": str(tmp_path),
+            **values,
+        }
+    )
+    assert isinstance(recipe.source, StageFeatureSource) and recipe.source.per_seed
+    clients = recipe.source.load(5)
+    assert [(c.info.id, c.info.group, c.info.shape, len(c.train), len(c.test)) for c in clients] == [
+        ("audio-0", "audio", (48,), 6, 3),
+        ("inertial-0", "inertial", (48,), 6, 3),
+    ]
+    assert_equal(clients, recipe.source.load(5))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"data": "features"}, "feature_paths: Field required"),
+        ({"data": "features", "feature_paths": []}, "feature_paths"),
+        (
+            {"data": "features", "feature_paths": ["public:utd"]},
+            "no reader is called 'utd'; there are .*utd_inertial",
+        ),
+        ({"data": "features", "feature_paths": ["a"], "feature_by": "person"}, "feature_by"),
+        ({"data": "stage_features", "stage_modalities": ["smell"]}, "stage_modalities"),
+        ({"data": "stage_features", "stage_layouts": ["kinect_v2"]}, "there is no key 'stage_layouts'"),
+    ],
+)
+def test_what_a_recipe_may_not_say_of_features(values: dict[str, object], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        parse_recipe({"method": "fedavg", **values})

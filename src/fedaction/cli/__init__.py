@@ -17,6 +17,7 @@ from fedaction.cli.analyse import analyse
 from fedaction.cli.bench import bench_app
 from fedaction.cli.common import Bar, JsonFlag, RunDir, fail, out
 from fedaction.cli.data import data_app
+from fedaction.cli.features import features
 from fedaction.cli.paper import paper
 
 app = typer.Typer(
@@ -111,6 +112,7 @@ def report(
 
 app.command()(analyse)
 app.command()(paper)
+app.command()(features)
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -55,9 +55,31 @@ def bench_engines(
         result = bench.bench_engines(
             clients, rounds, choose_device(device), compiled, lambda what: status.update(what)
         )
+    _show(result, as_json)
+
+
+@bench_app.command("fdarn")
+def bench_fdarn(
+    clients: Annotated[int, typer.Option(min=1, help="Clients per round, of four modalities in turn.")] = 16,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")] = 3,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """The vectorised engine against the sequential one, on FDARN clients of the paper's largest size."""
+    from fedaction.runs import bench
+    from fedaction.runs.single import choose_device
+
+    with err.status("measuring") as status:
+        result = bench.bench_fdarn(clients, rounds, choose_device(device), lambda what: status.update(what))
+    _show(result, as_json)
+
+
+def _show(result: dict[str, Any], as_json: bool) -> None:
+    """Two engines compared."""
     if as_json:
         print(json.dumps(result))
         return
     for name, speed in result["samples_per_second"].items():
-        out.print(f"{name}: {speed:,.0f} samples/s on {result['device']}", highlight=False)
-    out.print(f"speed-up: {result['speed_up']:.1f}", highlight=False)
+        seconds = result["seconds"][name]
+        out.print(f"{name}: {speed:,.0f} samples/s on {result['device']}, {seconds:.3f} s a round", highlight=False)
+    out.print(f"speed-up: {result['speed_up']:.2f}", highlight=False)

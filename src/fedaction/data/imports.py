@@ -338,7 +338,7 @@ def _read_folder(source: Path, subject: str | None, coordinates: int) -> _Source
         raise ValueError(f"{source} has no class folder with {', '.join(_SUFFIXES)} files in it")
     left = len(files) - len(taken)
     notes = (f"{left} files are none of {', '.join(_SUFFIXES)} and were not read",) if left else ()
-    people = [_subject(item.name, subject) for item in taken]
+    people = [subject_of(item.name, subject) for item in taken]
 
     def read() -> Iterator[_Recording]:
         for item, person in zip(taken, people, strict=True):
@@ -351,7 +351,8 @@ def _read_folder(source: Path, subject: str | None, coordinates: int) -> _Source
     return _Source(source, read(), sorted({item.parent.name for item in taken}), notes)
 
 
-def _subject(name: str, pattern: str | None) -> str | None:
+def subject_of(name: str, pattern: str | None) -> str | None:
+    """Who a file name says performs: what the pattern's first group, or the whole pattern, finds in it."""
     if pattern is None:
         return None
     try:

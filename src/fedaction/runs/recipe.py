@@ -36,7 +36,7 @@ class RunSettings(Settings):
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     """One run per seed; results are means over them."""
     data: str = "stage"
-    """Where clients come from: stage (synthetic), public (datasets you have), store (your imported recordings)."""
+    """Where clients come from: stage, stage_features (synthetic), public, store, features (recordings you have)."""
     data_seed: int = 0
     """What the data itself is drawn from (the stage, partitions); the same for every seed of a study."""
 

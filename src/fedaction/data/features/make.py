@@ -111,7 +111,11 @@ def from_cache(place: Path, make: Callable[[], FeatureSet]) -> FeatureSet:
             return load_features(place)
         except ValueError as error:
             warnings.warn(f"features in the cache are made again: {error}", stacklevel=3)
-    save_features(make(), place, overwrite=True)
+    try:
+        save_features(make(), place, overwrite=True)
+    except OSError:
+        if not is_feature_store(place):  # unless another process has put the same there meanwhile
+            raise
     return load_features(place)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedaction.data import store_file
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.store import Modality
-from fedaction.data.imports import _subject as subject_in
+from fedaction.data.imports import subject_of
 from fedaction.data.preprocess import mend
 from fedaction.data.public import utd_inertial
 from fedaction.data.public.cache import prepare_public
@@ -139,7 +139,7 @@ def from_folder(path: str | Path, modality: Modality, *, subject: str | None = N
         modality=modality,
         names=tuple(item.relative_to(root).as_posix() for item in files),
         labels=tuple(item.parent.name for item in files),
-        subjects=tuple(subject_in(item.name, subject) or "" for item in files) if subject else (),
+        subjects=tuple(subject_of(item.name, subject) or "" for item in files) if subject else (),
         classes=tuple(sorted({item.parent.name for item in files})),
         read=lambda i: read(files[i]),
         source={

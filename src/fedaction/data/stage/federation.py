@@ -68,7 +68,7 @@ def stage_federation(
     out = []
     for i, names in enumerate(lists):
         shape = layout_named(layouts[i % len(layouts)])
-        place = _place(derive(seed, "stage client", i), shape, heterogeneity, noise)
+        place = place_of(derive(seed, "stage client", i), shape, heterogeneity, noise)
         data = place.record(names, train[i % len(train)], "train", frames, heterogeneity)
         info = ClientInfo(
             id=f"stage-{i}-{shape.name}",
@@ -138,7 +138,7 @@ def _action_lists(counts: list[int], seed: int) -> list[tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """A client's people and device."""
 
     seed: int
@@ -162,7 +162,8 @@ class _Place:
         return _examples(labels, numbers, chosen, self.layout, self.sensor, derive(self.seed, split), frames)
 
 
-def _place(seed: int, shape: Layout, heterogeneity: float, noise: float) -> _Place:
+def place_of(seed: int, shape: Layout, heterogeneity: float, noise: float) -> Place:
+    """The people and the device that a seed means; the larger `heterogeneity`, the less it is like others."""
     rng = numpy_generator(seed, "place")
     kind = (ADULTS, CHILDREN, ELDERLY)[int(rng.choice(3, p=[0.5, 0.25, 0.25]))]
     n = np.clip(rng.standard_normal(6), -2.0, 2.0) * heterogeneity
@@ -194,7 +195,7 @@ def _place(seed: int, shape: Layout, heterogeneity: float, noise: float) -> _Pla
         # Every place with the same layout has the same kind of device.
         device=derive(0, "device", shape.name),
     )
-    return _Place(seed, cohort, _errors(sensor, noise), shape)
+    return Place(seed, cohort, _errors(sensor, noise), shape)
 
 
 def _errors(sensor: Sensor, noise: float) -> Sensor:

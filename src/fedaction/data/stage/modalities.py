@@ -24,7 +24,7 @@ from fedaction.data.features.store import MODALITIES, FeatureSet, Modality
 from fedaction.data.layout import KINECT_V2
 from fedaction.data.stage.actions import NAMES, number
 from fedaction.data.stage.actors import actor
-from fedaction.data.stage.federation import _Place, _place
+from fedaction.data.stage.federation import Place, place_of
 from fedaction.data.stage.microphone import sound
 from fedaction.data.stage.performance import Performance, perform
 from fedaction.data.stage.render import Shot, flow, image, video
@@ -120,7 +120,7 @@ def stage_features(
 def _record(settings: dict[str, Any], extractor: Extractor) -> FeatureSet:
     """All recordings of one client, as features. Actions in turn, people by chance."""
     seed, samples, classes = settings["seed"], settings["samples"], settings["classes"]
-    place = _place(seed, KINECT_V2, settings["heterogeneity"], settings["noise"])
+    place = place_of(seed, KINECT_V2, settings["heterogeneity"], settings["noise"])
     crowd = [actor(seed, f"person-{i}", place.cohort) for i in range(settings["people"])]
     rng = numpy_generator(seed, "recordings")
     weights = np.exp(0.5 * settings["heterogeneity"] * rng.standard_normal(len(classes)))
@@ -148,7 +148,7 @@ def _record(settings: dict[str, Any], extractor: Extractor) -> FeatureSet:
     )
 
 
-def _recordings(show: Performance, modality: Modality, place: _Place, settings: dict[str, Any]) -> list[Recording]:
+def _recordings(show: Performance, modality: Modality, place: Place, settings: dict[str, Any]) -> list[Recording]:
     """What a client's device records of performances."""
     seed, noise, spread = settings["seed"], settings["noise"], settings["heterogeneity"]
     if modality == "skeleton":
@@ -182,7 +182,8 @@ def _client(held: FeatureSet, name: str, train: int, seed: int, scale: Scale) ->
 def _code() -> str:
     """A digest of the code that performs, records and extracts: what other code made is not taken from the cache."""
     data = Path(__file__).parents[1]
+    taken = [data / "features" / f"{name}.py" for name in ("audio", "extract", "series", "vision")]
     digest = hashlib.sha256()
-    for path in sorted([*data.glob("stage/*.py"), *data.glob("features/*.py"), data / "preprocess.py"]):
+    for path in sorted([*data.glob("stage/*.py"), *taken, data / "preprocess.py", data / "layout.py"]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

@@ -12,11 +12,13 @@ from fedaction.runs.analyses.cka import cka
 from fedaction.runs.analyses.coefficients import coefficients
 from fedaction.runs.analyses.confusion import confusion
 from fedaction.runs.analyses.curves import curves
+from fedaction.runs.analyses.discriminator import discriminator
 from fedaction.runs.analyses.draw import drawing, svg
 from fedaction.runs.analyses.epsilon import epsilon
 from fedaction.runs.analyses.finding import Finding
 from fedaction.runs.analyses.landscape import landscape
 from fedaction.runs.analyses.study import NotApplicable, Study
+from fedaction.runs.analyses.subspaces import subspaces
 from fedaction.runs.analyses.topology import topology
 from fedaction.runs.files import only_one, write_atomically, write_json
 from fedaction.runs.report import write_report
@@ -30,6 +32,8 @@ ANALYSES: dict[str, Callable[[Study, Say], Finding]] = {
     "cka": cka,
     "landscape": landscape,
     "epsilon": epsilon,
+    "subspaces": subspaces,
+    "discriminator": lambda study, _: discriminator(study),
 }
 """Analyses by name, in the order that the report shows them."""
 

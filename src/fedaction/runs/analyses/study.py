@@ -99,7 +99,7 @@ class Study:
     @property
     def words(self) -> str:
         """Which data and which run, in one sentence for captions."""
-        synthetic = self.recipe.run.data == "stage"
+        synthetic = self.recipe.run.data.startswith("stage")
         data = "Synthetic data (the embedded stage)" if synthetic else "The clients' own recordings"
         return f"{data}; run {self.recipe.run.name}, seed {self.seed}, after round {self.round}."
 

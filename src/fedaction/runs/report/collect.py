@@ -106,7 +106,7 @@ class ReportData:
     @property
     def synthetic(self) -> bool:
         """Whether the numbers come from the embedded world."""
-        return self.recipe.get("data") == "stage"
+        return str(self.recipe.get("data")).startswith("stage")
 
     @property
     def topology(self) -> dict[str, Topology]:

@@ -1,0 +1,129 @@
+"""`fedaction features`: turn recordings into feature stores."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fedaction.cli.common import JsonFlag, err, fail, out
+
+if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
+    from fedaction.data.features import Collection
+
+
+class _Modality(StrEnum):
+    """What was recorded."""
+
+    skeleton = "skeleton"
+    inertial = "inertial"
+    audio = "audio"
+    video = "video"
+    flow = "flow"
+    image = "image"
+
+
+def features(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A skeleton store, a folder per class of .npy or .wav files, or a public dataset's name."
+        ),
+    ],
+    modality: Annotated[_Modality, typer.Option(help="What was recorded.")],
+    to: Annotated[Path, typer.Option("--out", help="The feature store's folder.")],
+    root: Annotated[
+        Path | None, typer.Argument(help="A public dataset: the folder you keep it in.", exists=True, file_okay=False)
+    ] = None,
+    extractor: Annotated[
+        str, typer.Option(help="kernels, cells, your own package.module:function, or an .onnx file.")
+    ] = "",
+    width: Annotated[int, typer.Option(min=0, help="Numbers per recording; 0: 1024, or what yours gives.")] = 0,
+    subject: Annotated[
+        str, typer.Option(help="Folders: a regular expression that finds the person in a file's name.")
+    ] = "",
+    frames: Annotated[int, typer.Option(min=8, max=1000, help="Skeletons are resized to so many frames.")] = 50,
+    align: Annotated[bool, typer.Option(help="Turn skeletons so that the shoulders lie along x.")] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a feature store at --out.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Turn recordings into vectors of one width; use them in a recipe with data = "features".
+
+    If the store at --out was made of the same files in the same way, nothing is done again.
+    """
+    from fedaction.data.features import find_extractor, make_features
+
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("recordings"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        disable=not err.is_terminal,
+    )
+    task = bars.add_task(modality.value, total=None)
+
+    def progress(done: int, total: int) -> None:
+        bars.update(task, completed=done, total=total)
+
+    with bars, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: err.print(
+            f"[yellow]note:[/yellow] {escape(str(message))}", highlight=False, soft_wrap=True
+        )
+        try:
+            recordings = _recordings(source, root, modality, subject)
+            chosen = find_extractor(
+                modality.value, extractor, width=width, frames=frames, align=align, bodies=recordings.bodies
+            )
+            made, new = make_features(recordings, chosen, to, overwrite=overwrite, progress=progress)
+        except (ValueError, OSError) as error:
+            raise fail(str(error)) from None
+    if as_json:
+        found = {
+            "features": str(to),
+            "new": new,
+            "modality": made.modality,
+            "samples": len(made),
+            "width": made.width,
+            "classes": list(made.classes),
+            "subjects": sorted(set(made.subjects)),
+            "provenance": made.provenance,
+        }
+        print(json.dumps(found))
+        return
+    people = f", {len(set(made.subjects))} people" if made.subjects else ""
+    said = "written to" if new else "nothing to do, the same features are already in"
+    out.print(
+        f"{made.modality}: {len(made)} recordings, {len(made.classes)} classes{people}, {made.width} numbers each; "
+        f"{said} {to}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _recordings(source: str, root: Path | None, modality: _Modality, subject: str) -> Collection:
+    """The recordings that a source names."""
+    from fedaction.data.features import SENSORS, from_folder, from_public, from_store
+    from fedaction.data.public.readers import READERS
+    from fedaction.data.store_file import is_store
+
+    if root is not None or (source in {**READERS, **SENSORS} and not Path(source).exists()):
+        if root is None:
+            raise ValueError(f"say where {source} lies: fedaction features {source} ROOT ...")
+        found = from_public(source, root)
+    elif is_store(Path(source)):
+        found = from_store(source)
+    else:
+        found = from_folder(source, modality.value, subject=subject or None)
+    if found.modality != modality.value:
+        raise ValueError(f"{source} holds {found.modality} recordings, not {modality.value}")
+    return found
