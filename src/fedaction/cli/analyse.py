@@ -18,8 +18,8 @@ def analyse(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Which: curves, confusion, topology, coefficients, cka, landscape, epsilon, subspaces, discriminator; "
-            "all by default."
+            help="Which: curves, confusion, topology, coefficients, cka, landscape, epsilon, subspaces, "
+            "discriminator; all by default."
         ),
     ] = None,
     as_json: JsonFlag = False,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def paper(
-    name: Annotated[str, typer.Argument(metavar="ITEM", help="Such as fsar/table1; `list` names all.")],
+    name: Annotated[str, typer.Argument(metavar="ITEM", help="Such as fsar/table1 or fdarn/fig3; `list` names all.")],
     data: Annotated[
         str, typer.Option(metavar="stage|real|PATH", help="Synthetic, public recordings, or a folder with datasets.")
     ] = "stage",
@@ -39,7 +39,7 @@ def paper(
     overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a table or figure of FSAR or its supplement again, each value beside the paper's.
+    """Make a table or figure of FSAR, its supplement or FDARN again, each value beside the paper's.
 
     Runs are kept below --out and shared between items: what is done is not run again, and after an interruption the
     same command goes on.
@@ -54,7 +54,7 @@ def paper(
         item = items.find_item(name, rows)
         chosen = {key: value for key, value in (("engine", engine), ("device", device)) if value}
         extra = {**read_overrides(overrides), **chosen}
-        bench = items.Workbench(items.setting(data, scale), folder, _seeds(seeds), extra)
+        bench = items.Workbench(items.setting_of(item, data, scale), folder, _seeds(seeds), extra)
     except (ValueError, OSError) as error:
         raise fail(str(error)) from None
     command = _command(name, data, scale, seeds, rows, engine, overrides)

@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 
 from fedaction.cli.paper import paper
 from fedaction.runs import files as run_files
-from fedaction.runs.paper import ITEMS, Workbench, cells, find_item, regenerate, runs_of, setting
+from fedaction.runs.paper import ITEMS, Workbench, cells, find_item, regenerate, runs_of, setting, setting_of
+from fedaction.runs.paper.fdarn import COLUMNS
 from fedaction.runs.paper.item import DATASETS, Item
 from fedaction.runs.study import Quiet, run_study
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(paper)
+FDARN = ("table1", "table2", "table3", "table4", "fig3", "fig4")
 STAGE = tuple(f"stage-{i}-openni_15" for i in range(5))
 
 
@@ -57,6 +59,7 @@ def made(tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]], dict[str, i
     counts: dict[str, int] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells, "run_study", spy)
+        patch.setenv("FEDACTION_CACHE", str(out / "cache"))  # FDARN's features
         for name in ITEMS:
             before = len(spy.folders)
             result = call(name, "--out", out, "--json")
@@ -80,11 +83,15 @@ def test_items_share_runs_and_run_none_twice(made):
         "fsar/fig9": 6,
         "fsar/s-fig2": 1,  # centralised
         "fsar/s-fig3": 2,
+        **{"fdarn/table1": 10, "fdarn/table2": 10},
+        "fdarn/table3": 7,  # the last row is Table 1's
+        "fdarn/table4": 2,  # so is one of these, and another is Table 3's
+        "fdarn/fig4": 27,  # three numbers of epochs of nine methods; the fourth is Table 1's
     }
     kept = {path.parent for path in (out / "runs").glob("*/seed-0/result.json")}
-    assert len(kept) == sum(counts.values()) == 49
-    bench = Workbench(setting("stage", "tiny"), out)
-    runs = [run for item in ITEMS.values() for run in runs_of(item, bench)]
+    assert len(kept) == sum(counts.values()) == 49 + 56
+    benches = {item.name: Workbench(setting_of(item, "stage", "tiny"), out) for item in ITEMS.values()}
+    runs = [run for item in ITEMS.values() for run in runs_of(item, benches[item.name])]
     assert all(run.done for run in runs) and {run.folder for run in runs} == kept
 
 
@@ -129,6 +136,37 @@ def test_values_are_those_of_the_runs(made):
     clients = [record["client"] for record in found["fsar/table1"]["table"][:6]]
     assert clients == [*STAGE, ""]
     assert len({record["ours_mean"] for record in found["fsar/table1"]["table"]}) > 3  # not all alike
+
+
+def test_values_of_modalities_are_means_over_their_clients(made):
+    out, found, _ = made
+    tables = {name: {(r["row"], r["column"]): r for r in found[f"fdarn/{name}"]["table"]} for name in FDARN}
+    standing = dict(
+        zip(("video", "flow", "audio", "sensor"), ("video", "skeleton", "audio", "inertial"), strict=True)
+    )
+    for name, count in (("table1", 2), ("table2", 1)):
+        for (row, column), record in tables[name].items():
+            dataset, modality = column.rsplit(" ", 1)
+            assert record["n"] == (dataset == "Epic-Kitchens"), (row, column)
+            if record["n"]:
+                assert record["client"] == standing[modality]
+                (run,) = (out / "runs").glob(f"*-{record['configuration']}/seed-0")
+                clients = run_files.read_json(run / "result.json")["clients"]
+                values = [value for client, value in clients.items() if client.startswith(f"{standing[modality]}-")]
+                assert len(values) == count and len(clients) == 4 * count
+                assert record["ours_mean"] == pytest.approx(100 * statistics.fmean(values), rel=1e-5)
+    for row in (row.label[0] for row in ITEMS["fdarn/table1"].rows):
+        parts = [tables["table1"][row, f"Epic-Kitchens {modality}"]["ours_mean"] for modality in standing]
+        whole = tables["fig3"][row, "Epic-Kitchens"]["ours_mean"]
+        assert whole == pytest.approx(statistics.fmean(parts), abs=1e-4)
+        if row != "SingleSet":
+            assert tables["fig4"][f"method={row} local epochs=2", "Epic-Kitchens"]["ours_mean"] == whole
+    same = [tables[name]["FDARN", "Epic-Kitchens"] for name in ("table3", "table4", "fig3")]
+    assert {r["configuration"] for r in same} == {tables["table1"]["FDARN", COLUMNS[0]]["configuration"]}
+    assert len({r["ours_mean"] for r in same}) == 1
+    curves = rows(Path(found["fdarn/fig3"]["files"]["csv"]))
+    ends = {line["row"]: line["ours_mean"] for line in curves if line["round"] == "2"}
+    assert ends == {line["row"]: line["ours_mean"] for line in curves if not line["round"] and line["ours_mean"]}
 
 
 def test_table_layout(made):

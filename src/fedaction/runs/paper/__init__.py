@@ -1,8 +1,8 @@
-"""Every table and figure of FSAR and of its supplement, made again by one command each."""
+"""Every table and figure of FSAR, of its supplement and of FDARN, made again by one command each."""
 
 from fedaction.runs.paper.cells import Workbench
 from fedaction.runs.paper.outcome import Outcome
-from fedaction.runs.paper.regenerate import ITEMS, find_item, regenerate, runs_of, write_outcome
+from fedaction.runs.paper.regenerate import ITEMS, find_item, regenerate, runs_of, setting_of, write_outcome
 from fedaction.runs.paper.setting import SCALES, setting
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "regenerate",
     "runs_of",
     "setting",
+    "setting_of",
     "write_outcome",
 ]

@@ -75,14 +75,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Cell:
-    """One value of an item: a client's, under a row.
+    """One value of an item, under a row: a client's, or a mean over clients.
 
     Attributes:
         row: the item's row.
         column: its column.
-        client: the client that stands in; "" where the data have none.
+        client: the client or group of clients that stands in; "" where the data have none, or for all clients.
         paper: the printed value.
         runs: one per seed; none where there is no client.
+        spread: the printed standard deviation.
     """
 
     row: Row
@@ -90,6 +91,7 @@ class Cell:
     client: str
     paper: float | None
     runs: tuple[Run, ...]
+    spread: float | None = None
 
     @property
     def source(self) -> str:
@@ -127,13 +129,15 @@ class Workbench:
         """What a row runs: base, overrides, then what makes the row. Raises RecipeError."""
         known = self._known(row.method)
         mine = {key: value for key, value in self.overrides.items() if key in known}
-        network = self.setting.network(row.overrides.get("backbone", ""))
-        values = {**self.setting.keys(among), **network, **mine, **row.overrides, **keys}
+        own = {**self.setting.network(row.overrides.get("backbone", "")), **self.setting.methods.get(row.method, {})}
+        values = {**self.setting.keys(among), **own, **mine, **row.overrides, **keys}
         values |= {"method": row.method, "name": f"paper-{row.method}", "seeds": self.seeds}
         return parse_recipe(values, f"row {' '.join(row.label)}")
 
     def check(self, item: Item) -> None:
-        """Raises RecipeError where an override can mean nothing for an item."""
+        """Raises RecipeError where an override, or the setting, can mean nothing for an item."""
+        if item.paper != self.setting.paper:
+            raise RecipeError(f"{item.name}: the setting is one for the items of {self.setting.paper}")
         methods = list(dict.fromkeys(row.method for row in item.rows if row.method))
         known = set[str]().union(*(self._known(method) for method in methods or ["fedavg"]))
         for key in self.overrides:
@@ -168,9 +172,9 @@ class Workbench:
             self.recipe(row, **keys)  # whatever is wrong with any, before data are loaded
         cells: list[Cell] = []
         for row in item.rows:
-            papers = row.paper or (None,) * len(item.columns)
-            for column, paper in zip(item.columns, papers, strict=True):
-                cells.append(self._cell(item, row, column, paper, keys))
+            none = (None,) * len(item.columns)
+            for column, paper, spread in zip(item.columns, row.paper or none, row.spread or none, strict=True):
+                cells.append(replace(self._cell(item, row, column, paper, keys), spread=spread))
         return cells
 
     def _cell(self, item: Item, row: Row, column: Column, paper: float | None, keys: Mapping[str, Any]) -> Cell:
@@ -178,7 +182,11 @@ class Workbench:
         if not {column.client, *column.among} <= {*there}:
             return Cell(row, column, "", paper, ())
         recipe = self.recipe(row, column.among, **keys)
-        client = self.clients(recipe)[(column.among or there).index(column.client)].id
+        place = (column.among or there).index(column.client)
+        if column.of == "client":
+            client = self.clients(recipe)[place].id
+        else:
+            client = self.setting.modalities[place] if column.of == "group" else ""
         if column.unseen:
             recipe = self.recipe(row, column.among, **keys, unseen=client)
         cell = Cell(row, column, client, paper, ())

@@ -19,7 +19,7 @@ from fedaction.runs.paper.outcome import Outcome, Value
 
 def pictures(outcome: Outcome) -> dict[str, bytes]:
     """An outcome's figure as files, by suffix."""
-    makers = {"accuracy": _bars, "curves": _curves, "cka": _cka, "topology": _topology}
+    makers = {"accuracy": _bars, "curves": _curves, "sweep": _sweep, "cka": _cka, "topology": _topology}
     makers |= {"landscape": _landscape, "epsilon": _epsilon}
     with drawing():
         figure = makers[outcome.item.shows](outcome)
@@ -47,7 +47,8 @@ def _heads(values: Sequence[Value]) -> dict[str, str]:
 def _curves(outcome: Outcome) -> Figure:
     """One panel per column, one line per row, a band of one standard deviation."""
     heads, colours = _heads(outcome.series), _colours(outcome)
-    figure = canvas(2.6 * len(heads) + 0.6, 3.0)
+    beside = len(colours) > 6  # a legend that would hide the lines
+    figure = canvas(2.6 * len(heads) + (2.6 if beside else 0.6), 3.0)
     left = None
     for place, (column, head) in enumerate(heads.items()):
         axes = figure.add_subplot(1, len(heads), place + 1, sharey=left)
@@ -67,7 +68,31 @@ def _curves(outcome: Outcome) -> Figure:
             axes.tick_params(labelleft=False)
         else:
             axes.set_ylabel("test accuracy, %")
-            axes.legend(loc="best", fontsize=8)
+            if not beside:
+                axes.legend(loc="best", fontsize=8)
+    if beside and left:
+        figure.legend(*left.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    return figure
+
+
+def _sweep(outcome: Outcome) -> Figure:
+    """One panel per column, one line per row's first label over its second, a number; bars of one deviation."""
+    known = [v for v in outcome.table if v.values]
+    heads, colours = _heads(known), _colours(outcome)
+    figure = canvas(4.2 * len(heads) + 0.6, 3.6)
+    for place, (column, head) in enumerate(heads.items()):
+        axes = figure.add_subplot(1, len(heads), place + 1)
+        for name in dict.fromkeys(v.row[0] for v in known):
+            line = [v for v in known if (v.row[0], v.column) == (name, column)]
+            x, spread = [int(v.row[1]) for v in line], [v.std or 0.0 for v in line]
+            errors, colour = spread if any(spread) else None, colours[line[0].row]
+            axes.errorbar(x, [v.mean or 0.0 for v in line], errors, color=colour, marker="o", label=name)
+        axes.set_title(head, loc="left", fontsize=9)
+        axes.set_xticks(sorted({int(v.row[1]) for v in known}))
+        axes.set_xlabel(outcome.item.heads[1])
+        axes.set_ylabel("test accuracy, %")
+        axes.grid(axis="y")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     return figure
 
 

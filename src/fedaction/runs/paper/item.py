@@ -10,7 +10,8 @@ DATASETS = ("PKU I", "PKU II", "NTU 60", "NTU 120", "UESTC")
 """FSAR's clients, in the order of its columns."""
 
 Kind = Literal["table", "figure"]
-Shows = Literal["accuracy", "sizes", "coefficients", "curves", "cka", "topology", "landscape", "epsilon"]
+Shows = Literal["accuracy", "sizes", "coefficients", "curves", "sweep", "cka", "topology", "landscape", "epsilon"]
+Of = Literal["client", "group", "all"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Row:
         method: the method that is run.
         overrides: recipe keys that make the row, on top of the base recipe.
         paper: the printed value per column; None where the paper prints none or the text is damaged.
+        spread: the printed standard deviation per column, where the paper prints them.
         colour: what a figure draws it in.
     """
 
@@ -30,23 +32,27 @@ class Row:
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     paper: Sequence[float | None] = ()
     colour: str = ""
+    spread: Sequence[float | None] = ()
 
 
 @dataclass(frozen=True)
 class Column:
-    """One value of every row: a client's.
+    """One value of every row: a client's, or the mean over several.
 
     Attributes:
         label: the head.
-        client: position of the client among the five.
+        client: position of the client, or group of clients, among the paper's.
         among: positions of the clients that are federated; empty: all.
         unseen: the client takes no part in training and is tested by nearest neighbours.
+        of: a client; the mean over a group's clients (a modality's); or over all clients of the federation that the
+            position belongs to.
     """
 
     label: str
     client: int
     among: tuple[int, ...] = ()
     unseen: bool = False
+    of: Of = "client"
 
 
 FIVE = tuple(Column(name, position) for position, name in enumerate(DATASETS))
@@ -66,8 +72,10 @@ class Item:
         rows: what is run, in the paper's order.
         columns: what is read of each row.
         digits: decimals of our values and of the paper's.
-        protocol: "views": the datasets' cross-view (NTU 120: cross-setup) split instead of cross-subject.
+        protocol: "views": the datasets' cross-view (NTU 120: cross-setup) split instead of cross-subject; "alone":
+            one client of each modality.
         matrix: topology figures: "I", "U" or both.
+        mean: whether a table ends in a column with each row's mean.
         notes: what a reader must know about the printed values or the reading taken.
     """
 
@@ -79,9 +87,15 @@ class Item:
     heads: tuple[str, ...] = ("model",)
     columns: tuple[Column, ...] = FIVE
     digits: tuple[int, int] = (1, 2)
-    protocol: Literal["", "views"] = ""
+    protocol: Literal["", "views", "alone"] = ""
     matrix: str = ""
+    mean: bool = True
     notes: tuple[str, ...] = ()
+
+    @property
+    def paper(self) -> str:
+        """Whose it is: "fsar" or "fdarn"."""
+        return self.name.split("/")[0]
 
     def describe(self, label: Sequence[str]) -> str:
         """A row's label on one line: "ST-GCN FSAR", but "tau=0.8 xi=0.6" where the parts would mean nothing alone."""
@@ -93,7 +107,7 @@ class Item:
         """What a row's runs are called."""
         if self.shows == "coefficients":
             return "FSAR"
-        return self.describe(row.label) if self.shows == "accuracy" else " ".join(row.label)
+        return self.describe(row.label) if self.shows in ("accuracy", "sweep") else " ".join(row.label)
 
     @property
     def runs(self) -> int:
@@ -118,7 +132,7 @@ class Item:
         words = f"{self.runs} run{'s' if self.runs > 1 else ''}"
         if self.shows in ("cka", "landscape", "epsilon"):
             words += f", {self.shows} analysis"
-        return words + ("; data with named views" if self.protocol else "")
+        return words + ("; data with named views" if self.protocol == "views" else "")
 
     def cost(self, scale: str) -> str:
         """How long it takes on two cores, or at the paper's scale how much there is to run; where no run is there."""
@@ -126,10 +140,16 @@ class Item:
             return "seconds"
         if scale == "paper":
             return f"{self.runs} x 300 rounds"
-        return f"{max(1, round(sum(map(_minutes, self._runs()))))} min"
+        minutes = _fdarn_minutes if self.paper == "fdarn" else _minutes
+        return f"{max(1, round(sum(map(minutes, self._runs()))))} min"
 
 
 def _minutes(row: Row) -> float:
     """How long a run at the small scale takes on two cores, measured: FSAR has three streams, plain averaging one."""
     slower = {"ctrgcn": 2.5, "mstgcn": 2.0, "msg3d": 4.0}.get(row.overrides.get("backbone", ""), 1.0)
     return slower * row.overrides.get("local_epochs", 1) * (1.2 if row.method == "fsar" else 0.6)
+
+
+def _fdarn_minutes(row: Row) -> float:
+    """The same for FDARN and its baselines, whose runs differ little but for local epochs."""
+    return 0.25 * row.overrides.get("local_epochs", 2)

@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 def accuracies(cells: Sequence[Cell], mean: bool) -> list[Value]:
     """Every cell's test accuracy at the end, in per cent; with each row's mean where it is asked for."""
-    found = [_value(cell, [_percent(run.result["clients"].get(cell.client)) for run in cell.runs]) for cell in cells]
+    found = [_value(cell, [_percent(_accuracy(cell, run)) for run in cell.runs]) for cell in cells]
     if not mean:
         return found
     rows: dict[tuple[str, ...], list[Value]] = {}
@@ -55,9 +55,13 @@ def curves(cells: Sequence[Cell]) -> list[Value]:
     for cell in cells:
         rounds: dict[int, list[float | None]] = {}
         for run in cell.runs:
+            clients: dict[int, list[float]] = {}
             for row in read_rows(run.folder / "metrics.jsonl"):
-                if (row.split, row.name, row.client) == ("test", METRIC, cell.client):
-                    rounds.setdefault(row.round, []).append(_percent(row.value))
+                mine = {"client": row.client, "group": row.group, "all": ""}[cell.column.of] == cell.client
+                if mine and (row.split, row.name) == ("test", METRIC) and row.value is not None:
+                    clients.setdefault(row.round, []).append(row.value)
+            for round, values in clients.items():
+                rounds.setdefault(round, []).append(_percent(statistics.fmean(values)))
         found += [_value(cell, values, round=round) for round, values in sorted(rounds.items())]
     return found
 
@@ -183,9 +187,17 @@ def epsilon(cells: Sequence[Cell], say: Say) -> tuple[list[Value], list[Value]]:
     return table, bars
 
 
+def _accuracy(cell: Cell, run: Run) -> float | None:
+    """Of the client, the group of clients, or all clients that a cell is about."""
+    if cell.column.of == "all":
+        return run.result["mean"]
+    return run.result["groups" if cell.column.of == "group" else "clients"].get(cell.client)
+
+
 def _value(cell: Cell, values: Sequence[float | None], **at: Any) -> Value:
-    paper = None if at else cell.paper
-    return Value(cell.row.label, cell.column.label, _known(values), paper, cell.client, cell.configuration, at)
+    paper, spread = (None, None) if at else (cell.paper, cell.spread)
+    known, head, configuration = _known(values), cell.column.label, cell.configuration
+    return Value(cell.row.label, head, known, paper, cell.client, configuration, at, spread)
 
 
 def _known(values: Sequence[float | None]) -> tuple[float, ...]:

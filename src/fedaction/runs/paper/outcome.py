@@ -25,6 +25,7 @@ class Value:
         client: whose it is, where a client stands in for one of the paper's.
         configuration: the hash of the runs it comes from.
         at: where it belongs in a figure, e.g. {"round": 3}; empty for a value of a table.
+        spread: the printed standard deviation, where there is one.
     """
 
     row: tuple[str, ...]
@@ -34,6 +35,7 @@ class Value:
     client: str = ""
     configuration: str = ""
     at: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    spread: float | None = None
 
     @property
     def mean(self) -> float | None:
@@ -46,10 +48,11 @@ class Value:
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     def shown(self, digits: tuple[int, int]) -> str:
-        """Ours with its deviation, and the paper's in brackets: "61.9 ± 1.9 (81.96)"."""
+        """Ours with its deviation, and the paper's in brackets: "61.9 ± 1.9 (81.96)", "31.0 (34.18 ± 0.5)"."""
         ours = "–" if self.mean is None else f"{self.mean:.{digits[0]}f}"
         spread = "" if self.std is None else f" ± {self.std:.{digits[0]}f}"
-        paper = "" if self.paper is None else f" ({self.paper:.{digits[1]}f})"
+        printed = "" if self.spread is None else f" ± {self.spread:.1f}"
+        paper = "" if self.paper is None else f" ({self.paper:.{digits[1]}f}{printed})"
         return ours + spread + paper
 
     def record(self, item: Item) -> dict[str, Any]:
@@ -63,6 +66,7 @@ class Value:
             "ours_std": _short(self.std),
             "n": len(self.values),
             "paper": self.paper,
+            **({} if self.spread is None else {"paper_std": self.spread}),
             "configuration": self.configuration,
         }
 
@@ -149,7 +153,8 @@ class Outcome:
         """Every value on its own line, those of the figure too."""
         records = [value.record(self.item) for value in (*self.table, *self.series)]
         first = ["row", "column", "client"]
-        last = ["ours_mean", "ours_std", "n", "paper", "configuration"]
+        printed = ["paper_std"] if any("paper_std" in record for record in records) else []
+        last = ["ours_mean", "ours_std", "n", "paper", *printed, "configuration"]
         extra = dict.fromkeys(key for record in records for key in record if key not in (*first, *last))
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, [*first, *extra, *last], restval="", lineterminator="\n")

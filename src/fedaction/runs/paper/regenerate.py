@@ -11,13 +11,16 @@ from pathlib import Path
 from fedaction.runs.files import write_atomically
 from fedaction.runs.paper import measure
 from fedaction.runs.paper.cells import Cell, Run, Workbench, carry_out
+from fedaction.runs.paper.fdarn import COLUMNS, FDARN_ITEMS
+from fedaction.runs.paper.fdarn_setting import fdarn_setting
 from fedaction.runs.paper.figures import FIGURES
 from fedaction.runs.paper.item import DATASETS, Item, Row
 from fedaction.runs.paper.outcome import Outcome, Value
+from fedaction.runs.paper.setting import Setting, setting
 from fedaction.runs.paper.tables import TABLES
 from fedaction.runs.single import Progress
 
-ITEMS: dict[str, Item] = {item.name: item for item in (*TABLES, *FIGURES)}
+ITEMS: dict[str, Item] = {item.name: item for item in (*TABLES, *FIGURES, *FDARN_ITEMS)}
 """Every item by the name that the command uses."""
 
 
@@ -36,6 +39,11 @@ def find_item(name: str, rows: str = "") -> Item:
         labels = ", ".join(item.describe(row.label) for row in item.rows)
         raise ValueError(f"{name} has no row that begins with {rows!r}; it has {labels}")
     return replace(item, rows=tuple(chosen)) if rows else item
+
+
+def setting_of(item: Item, data: str, scale: str) -> Setting:
+    """What the command's `--data` and `--scale` mean for an item's paper. Raises RecipeError."""
+    return fdarn_setting(data, scale) if item.paper == "fdarn" else setting(data, scale)
 
 
 def runs_of(item: Item, bench: Workbench) -> list[Run]:
@@ -66,7 +74,7 @@ def regenerate(
     if item.shows == "sizes":
         table, series = _sizes(item, bench), []
     elif absent:
-        table, series = measure.accuracies(cells, mean=item.kind == "table"), []
+        table, series = measure.accuracies(cells, mean=_averaged(item)), []
     else:
         table, series = _measured(item, cells, say)
     run = [cell for cell in cells if cell.runs]
@@ -128,7 +136,8 @@ def _sizes(item: Item, bench: Workbench) -> list[Value]:
 def _measured(item: Item, cells: Sequence[Cell], say: measure.Say) -> tuple[list[Value], list[Value]]:
     """The table's values and the figure's."""
     makers: dict[str, Callable[[], tuple[list[Value], list[Value]]]] = {
-        "accuracy": lambda: (measure.accuracies(cells, mean=item.kind == "table"), []),
+        "accuracy": lambda: (measure.accuracies(cells, mean=_averaged(item)), []),
+        "sweep": lambda: (measure.accuracies(cells, mean=False), []),
         "curves": lambda: (measure.accuracies(cells, mean=False), measure.curves(cells)),
         "coefficients": lambda: (measure.coefficients(cells), []),
         "cka": lambda: measure.cka(cells, say),
@@ -137,6 +146,10 @@ def _measured(item: Item, cells: Sequence[Cell], say: measure.Say) -> tuple[list
         "epsilon": lambda: measure.epsilon(cells, say),
     }
     return makers[item.shows]()
+
+
+def _averaged(item: Item) -> bool:
+    return item.mean and item.kind == "table"
 
 
 def _once(cells: Sequence[Cell]) -> list[Run]:
@@ -157,7 +170,11 @@ def _notes(item: Item, bench: Workbench, absent: str) -> tuple[str, ...]:
     notes: list[str] = []
     if absent:
         return ()
-    if item.shows == "accuracy" and item.kind == "table":
+    if bench.setting.modalities:
+        columns = (COLUMNS[position] for position in bench.setting.positions)
+        pairs = zip(bench.setting.modalities, columns, strict=True)
+        notes.append(f"Stand-ins: {', '.join(f'{ours} for {theirs}' for ours, theirs in pairs)}.")
+    if item.shows == "accuracy" and _averaged(item):
         notes.append("mean: over the row, ours and the paper's; the paper does not print it.")
     if bench.setting.rest["data"] == "stage" and any(column.among for column in item.columns):
         notes.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +52,9 @@ _NETWORKS: dict[Scale, dict[str, dict[str, Any]]] = {
 _VIEWS = {"ntu120": "cross_setup", "uestc": "cross_subject"}
 """S-Table 6: the split of a dataset; of all others cross_view. The paper names none for UESTC."""
 
+_ALONE = {"feature_by": "equal", "feature_clients": 1}
+"""FDARN's Table 2 on stored features: a modality's samples (its people's, where they are dealt) are one client's."""
+
 # Five synthetic sites. Values are dealt to clients in turn.
 _STAGE: dict[Scale, dict[str, Any]] = {
     "tiny": {
@@ -78,9 +81,12 @@ class Setting:
         scale: tiny, small or paper.
         about: what the data are, for captions.
         base: recipe keys that all rows share, without those of the data.
-        positions: which of the paper's five clients have a stand-in.
+        positions: which of the paper's clients (FSAR's five; FDARN's ten columns of modalities) have a stand-in.
         parts: keys of the data that have one value per stand-in.
         rest: keys of the data that have one value for all.
+        paper: whose items it is for.
+        modalities: FDARN: the modality that stands in at each of the positions.
+        methods: recipe keys of single methods at this scale.
     """
 
     data: str
@@ -90,6 +96,9 @@ class Setting:
     positions: tuple[int, ...]
     parts: Mapping[str, Sequence[Any]]
     rest: Mapping[str, Any]
+    paper: str = "fsar"
+    modalities: tuple[str, ...] = ()
+    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     def keys(self, among: Sequence[int] = ()) -> dict[str, Any]:
         """Recipe keys of a federation of some of the five clients; all that there are by default."""
@@ -108,6 +117,9 @@ class Setting:
         """Recipe keys of an item's protocol, and why the data do not have it; "" where they do."""
         if not protocol:
             return {}, ""
+        if protocol == "alone":
+            one = {"stage_clients": 1} if self.rest["data"] == "stage_features" else _ALONE
+            return dict(one), ""
         if self.rest["data"] == "stage":
             return {}, "a recording's camera is drawn by chance, so there are no views to split by."
         if self.rest["data"] == "public":
@@ -123,9 +135,8 @@ class Setting:
 
 
 def setting(data: str, scale: str) -> Setting:
-    """The setting that the command's `--data` and `--scale` mean. Raises RecipeError with a message for people."""
-    if scale not in SCALES:
-        raise RecipeError(f"--scale {scale} is unknown; there are {', '.join(SCALES)}")
+    """What the command's `--data` and `--scale` mean for FSAR. Raises RecipeError with a message for people."""
+    scale = known_scale(scale)
     five = tuple(range(len(DATASETS)))
     base = _SCALES[scale]
     if data == "stage":
@@ -138,6 +149,13 @@ def setting(data: str, scale: str) -> Setting:
         base = _REAL if scale == "small" else base
         return Setting(data, scale, about, base, five, {"public_sets": REAL}, {"data": "public"})
     return _folder(data, scale, base)
+
+
+def known_scale(scale: str) -> Scale:
+    """The scale of that name; RecipeError where there is none."""
+    if scale not in SCALES:
+        raise RecipeError(f"--scale {scale} is unknown; there are {', '.join(SCALES)}")
+    return scale
 
 
 def _folder(data: str, scale: Scale, base: Mapping[str, Any]) -> Setting:
