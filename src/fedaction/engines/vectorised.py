@@ -268,7 +268,8 @@ class VectorisedEngine:
             values = skeleton.losses(parameters, live, received, x, y)
             # A parameter that the loss does not use has no gradient and is left alone, as torch.optim would.
             slopes = torch.autograd.grad(values["loss"].sum(), list(parameters.values()), allow_unused=True)
-            gradients = {n: g for n, g in zip(parameters, slopes, strict=True) if g is not None}
+            pairs = zip(parameters, slopes, strict=True)
+            gradients = {n: g for n, g in pairs if g is not None}  # pyright: ignore[reportUnnecessaryComparison]
             patterns = method.resting(step * training.local_epochs // steps[0], training.local_epochs)
             for name in covered(gradients, patterns):
                 del gradients[name]
