@@ -124,8 +124,10 @@ def test_engines_agree(double, name):
             torch.testing.assert_close(server.shared[n], other_server.shared[n], atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("label", ["sequential", "vectorised"])
+# That the engines agree is tested for every method, so one of each kind is enough for the slower one here.
+@pytest.mark.parametrize(
+    ("name", "label"), [*((name, "sequential") for name in METHODS), ("fsar", "vectorised"), ("fdarn", "vectorised")]
+)
 def test_training_lowers_the_loss_and_changes_nothing_it_was_given(name, label):
     clients, method = federation_for(name, lambda_reg=0.0)
     # Small perceptrons start slowly; pFedMe has a rate of its own and would diverge.
