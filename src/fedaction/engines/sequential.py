@@ -141,7 +141,7 @@ class SequentialEngine:
         net = self._resident(client, "train")
         net.load(scopes, job.payload, job.local)
         net.module.train()
-        changes = method.begin(net.tensors) if method.remembers else {}
+        changes = method.begin(net.tensors)
         net.set(changes)
         anchor = net
         if method.needs_anchor:
@@ -160,7 +160,7 @@ class SequentialEngine:
             x = train.x[rows]
             if training.augment is not None:
                 x = training.augment.apply(x, training.augment.draw(len(rows), random))
-            if method.steps_itself:
+            if method.overrides("step"):
                 changes, metrics = method.step(net, anchor, Batch(x, train.y[rows]), training.lr_at(job.round))
                 net.set(changes)
                 _add(sums, metrics)
@@ -177,8 +177,7 @@ class SequentialEngine:
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             _add(sums, {"loss": loss, **metrics})
-        if method.remembers:
-            net.set(method.finish(anchor.tensors, net.tensors))
+        net.set(method.finish(anchor.tensors, net.tensors))
         means = {name: float(total) / len(plan) for name, total in sums.items()}
         sent = {n: net.tensors[n].detach().clone() for n, s in scopes.items() if s in (Scope.GLOBAL, Scope.GROUP)}
         kept = {n: net.tensors[n].detach().clone() for n, s in scopes.items() if s is Scope.LOCAL}
@@ -208,8 +207,7 @@ class SequentialEngine:
         net.load(self._method.scopes_of(job.client), job.payload, job.local)
         net.module.eval()
         with torch.no_grad():
-            if self._method.adapts:
-                train = self._data[job.client].train
-                net.set(self._method.adapt(net, Batch(train.x, train.y)))
+            train = self._data[job.client].train
+            net.set(self._method.adapt(net, Batch(train.x, train.y)))
             logits = [self._method.predict(net, x) for x in test.x.split(_EVALUATION_BATCH)]
         return evaluation(job.client, torch.cat(logits), test.y)

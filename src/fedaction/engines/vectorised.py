@@ -146,7 +146,7 @@ class VectorisedEngine:
         info = self._method.clients[job.client]
         batch = min(self._training.batch_size, len(self._data[job.client].train))
         # Where an epoch ends matters to a method in which parameters rest.
-        steps = self._steps(job) if type(self._method).resting is not Method.resting else 0
+        steps = self._steps(job) if self._method.overrides("resting") else 0
         return (info.group, info.shape, info.layout, batch, steps)
 
     def _stacks(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
@@ -241,7 +241,7 @@ class VectorisedEngine:
         method, training = self._method, self._training
         skeleton = self._skeleton(jobs)
         state = self._stacked(jobs, skeleton)
-        if method.remembers:
+        if method.overrides("begin"):
             # Copies: what is begun with may be another tensor's own values, and both are then changed in place.
             state |= {name: tensor.clone() for name, tensor in vmap(method.begin)(state).items()}
         anchor = {n: t.clone() for n, t in state.items()} if method.needs_anchor else {}
@@ -259,7 +259,7 @@ class VectorisedEngine:
             parameters = {n: live.pop(n).detach().requires_grad_() for n in skeleton.parameters}
             x, y = feed.batch(step, active)
             received = {n: t[:active] for n, t in anchor.items()}
-            if method.steps_itself:
+            if method.overrides("step"):
                 changes, values = self._own_step(skeleton, {**live, **parameters}, received, x, y, jobs[0].round)
                 for name, tensor in changes.items():
                     state[name][:active] = tensor
@@ -276,7 +276,7 @@ class VectorisedEngine:
             with torch.no_grad():
                 self._step(parameters, gradients, {n: v[:active] for n, v in velocity.items()}, plain, jobs[0].round)
                 _add(sums, values, active, len(jobs))
-        if method.remembers and limit is None:
+        if method.overrides("finish") and limit is None:
             state |= vmap(method.finish)(anchor, state)
         trees, locals_ = self._slices(jobs, state, skeleton)
         # Last, because fetching numbers from a GPU waits for it.
@@ -378,7 +378,7 @@ class VectorisedEngine:
 
         parts: list[Tensor] = []
         with torch.no_grad():
-            if self._method.adapts:
+            if self._method.overrides("adapt"):
                 self._adapt(jobs, state, skeleton)
             for start in range(0, longest, _EVALUATION_BATCH):
                 stop = start + _EVALUATION_BATCH

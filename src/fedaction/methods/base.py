@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientData, ClientInfo
@@ -57,7 +57,7 @@ class Net(Protocol):
         ...
 
 
-class Method(ABC):
+class Method:
     """A federated method, one file each. Subclasses say what to minimise, and what differs from plain averaging.
 
     By default the network is the recipe's backbone, shared as in Vanilla FSAR (`methods/network.py`).
@@ -68,12 +68,6 @@ class Method(ABC):
     """The keys of a recipe that the method reads."""
     needs_anchor: ClassVar[bool] = False
     """Whether `loss` or `finish` reads the anchor. If not, engines save the second network."""
-    remembers: ClassVar[bool] = False
-    """Whether `begin` and `finish` do anything."""
-    steps_itself: ClassVar[bool] = False
-    """Whether `step` takes the place of SGD on `loss`."""
-    adapts: ClassVar[bool] = False
-    """Whether a client changes the model it is tested with (`adapt`)."""
     snapshots: ClassVar[tuple[str, ...]] = ()
     """Patterns of tensors that a run keeps, as they are after local training, in a few of its rounds."""
 
@@ -100,7 +94,7 @@ class Method(ABC):
         return ScopeTable(shared_backbone(self.settings))
 
     def step(self, net: Net, anchor: Net, batch: Batch, lr: float) -> tuple[Tree, Metrics]:
-        """One local step of a method whose step is more than SGD on `loss`: new values of the tensors it changes.
+        """New values of the tensors that one local step changes; a method that has it does without SGD on `loss`.
 
         A pure function. Momentum, weight decay and clipping are its own business.
         """
@@ -114,9 +108,13 @@ class Method(ABC):
         """What a client changes before it is tested, from all of its training samples: never from test samples."""
         return {}
 
-    @abstractmethod
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The local objective, a pure function. `net` is being trained, `anchor` is what was received (eval mode)."""
+        """The local objective, a pure function. Default: cross-entropy.
+
+        `net` is being trained, `anchor` is what was received (in evaluation mode).
+        """
+        loss = F.cross_entropy(net(batch.x), batch.y)
+        return loss, {"ce": loss}
 
     def begin(self, tensors: Tree) -> Tree:
         """What changes between what a client has received and kept, and what it starts to train from.
@@ -188,19 +186,22 @@ class Method(ABC):
     @cached_property
     def trained(self) -> frozenset[str]:
         """Names of all parameters that a client trains."""
-        plan = next(iter(self._plans.values()), None) or self.plan(next(iter(self.clients.values())))
-        return frozenset(
-            n for n, s in plan.scopes.items() if s is not Scope.FROZEN and plan.leaves[n].kind == "parameter"
-        )
+        return frozenset(name for name, scope in self._parameters() if scope is not Scope.FROZEN)
 
     @cached_property
     def weights(self) -> tuple[str, ...]:
         """What the papers call the shared weights W: parameters in GLOBAL scope."""
+        return tuple(name for name, scope in self._parameters() if scope is Scope.GLOBAL)
+
+    def _parameters(self) -> list[tuple[str, Scope]]:
         # Any plan will do, and one already made: nothing can be built while clients are stacked.
         plan = next(iter(self._plans.values()), None) or self.plan(next(iter(self.clients.values())))
-        return tuple(
-            n for n, scope in plan.scopes.items() if scope is Scope.GLOBAL and plan.leaves[n].kind == "parameter"
-        )
+        return [(n, scope) for n, scope in plan.scopes.items() if plan.leaves[n].kind == "parameter"]
+
+    @classmethod
+    def overrides(cls, name: str) -> bool:
+        """Whether the method has its own `begin`, `finish`, `step`, `resting` or `adapt`; engines skip the others."""
+        return getattr(cls, name) is not getattr(Method, name)
 
     def kind(self, client: ClientInfo) -> tuple[object, ...]:
         """Clients equal in this have the same network and the same parts. Default: their architecture."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientData, ClientInfo, Examples
 from fedaction.data.layout import Layout
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
 from fedaction.federation.state import Part
-from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.base import Method
 from fedaction.methods.network import body_of, layout_of
 
 EVERYONE = "everyone"
@@ -75,11 +74,6 @@ class Central(Method):
             "classifier.weight": Part((len(everyone), width), (rows, None)),
             "classifier.bias": Part((len(everyone),), (rows,)),
         }
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Cross-entropy over all clients' classes."""
-        loss = F.cross_entropy(net(batch.x), batch.y)
-        return loss, {"ce": loss}
 
 
 def _onto(x: Tensor, layout: Layout, body: Layout, bodies: int) -> Tensor:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import LOCAL, Rule, ScopeTable
-from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.base import Method
 from fedaction.methods.network import shared_backbone
 from fedaction.models.layers import BatchNorm
 
@@ -31,8 +30,3 @@ class FedBN(Method):
     def scopes(self) -> ScopeTable:
         """Modules that are batch normalisations are LOCAL, the rest as in plain averaging."""
         return ScopeTable((Rule("**", LOCAL, module="BatchNorm"), *shared_backbone(self.settings)))
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Cross-entropy."""
-        loss = F.cross_entropy(net(batch.x), batch.y)
-        return loss, {"ce": loss}

@@ -7,14 +7,13 @@ self-supervised learning; here the rule is applied to the supervised backbone.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.base import Method
 from fedaction.methods.memory import RULE, kept, with_memory
 from fedaction.methods.network import build_network, shared_backbone
 from fedaction.methods.settings import NetworkSettings
@@ -32,7 +31,6 @@ class FedEMA(Method):
 
     name = "fedema"
     needs_anchor = True
-    remembers = True
     settings_type = FedEMASettings
     settings: FedEMASettings
 
@@ -63,8 +61,3 @@ class FedEMA(Method):
         scale = torch.where(first, self.settings.ema_tau / moved.clamp(min=1e-12), trained[kept("scale")])
         found = {kept(n): trained[n].detach() for n in names}
         return {**found, kept("moved"): moved, kept("scale"): scale, kept("seen"): torch.ones_like(scale)}
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Cross-entropy."""
-        loss = F.cross_entropy(net(batch.x), batch.y)
-        return loss, {"ce": loss}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
 
 from fedaction.federation.scope import LOCAL, Rule, ScopeTable
-from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.base import Method
 from fedaction.methods.network import shared_backbone
 from fedaction.methods.settings import NetworkSettings
 
@@ -41,8 +39,3 @@ class FedRep(Method):
     @property
     def _representation(self) -> tuple[str, ...]:
         return tuple(n for n in self.weights if not n.startswith(HEAD))
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Cross-entropy."""
-        loss = F.cross_entropy(net(batch.x), batch.y)
-        return loss, {"ce": loss}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-from torch import Tensor
-
 from fedaction.federation.scope import FROZEN, GLOBAL, LOCAL, Rule, ScopeTable
-from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.base import Method
 
 
 class LGFedAvg(Method):
@@ -22,8 +19,3 @@ class LGFedAvg(Method):
         """The head and the classifier travel."""
         head = (Rule("head", GLOBAL), Rule("projection", GLOBAL), Rule("classifier", GLOBAL))
         return ScopeTable((Rule("topology.A", FROZEN), *head, Rule("**", LOCAL)))
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Cross-entropy."""
-        loss = F.cross_entropy(net(batch.x), batch.y)
-        return loss, {"ce": loss}

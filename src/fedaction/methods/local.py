@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-from torch import Tensor
-
 from fedaction.federation.scope import FROZEN, LOCAL, Rule, ScopeTable
-from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.base import Method
 
 
 class Local(Method):
@@ -17,8 +14,3 @@ class Local(Method):
     def scopes(self) -> ScopeTable:
         """All LOCAL."""
         return ScopeTable((Rule("topology.A", FROZEN), Rule("**", LOCAL)))
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Cross-entropy."""
-        loss = F.cross_entropy(net(batch.x), batch.y)
-        return loss, {"ce": loss}

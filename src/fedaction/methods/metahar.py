@@ -38,7 +38,6 @@ class MetaHAR(Method):
     """
 
     name = "metahar"
-    adapts = True
     settings_type = MetaHARSettings
     settings: MetaHARSettings
 

@@ -34,7 +34,6 @@ class MOON(Method):
 
     name = "moon"
     needs_anchor = True
-    remembers = True
     settings_type = MOONSettings
     settings: MOONSettings
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
 
 from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch, Method, Metrics, Net
@@ -23,8 +22,6 @@ class PerFedAvg(Method):
     """A client is tested after one step on its own training samples (the authors' code steps on test samples)."""
 
     name = "perfedavg"
-    steps_itself = True
-    adapts = True
     settings_type = PerFedAvgSettings
     settings: PerFedAvgSettings
 
@@ -42,8 +39,3 @@ class PerFedAvg(Method):
         w = {n: t.detach() for n, t in net.tensors.items() if n in self.trained}
         slope, _ = gradient(net, w, lambda inner: F.cross_entropy(inner(train.x), train.y))
         return moved(w, slope, self.settings.perfedavg_alpha)
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Cross-entropy; training goes through `step`."""
-        loss = F.cross_entropy(net(batch.x), batch.y)
-        return loss, {"ce": loss}

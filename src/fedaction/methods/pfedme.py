@@ -43,8 +43,6 @@ class PFedMe(Method):
     """
 
     name = "pfedme"
-    remembers = True
-    steps_itself = True
     settings_type = PFedMeSettings
     settings: PFedMeSettings
 
@@ -91,8 +89,3 @@ class PFedMe(Method):
         beta = self.settings.pfedme_beta
         ahead = {n: torch.lerp(server.shared[n], mean.shared[n], beta) for n in self.weights}
         return replace(mean, shared={**mean.shared, **ahead})
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Cross-entropy; training goes through `step`."""
-        loss = F.cross_entropy(net(batch.x), batch.y)
-        return loss, {"ce": loss}

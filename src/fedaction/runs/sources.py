@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -139,13 +140,7 @@ class PublicSource(Source):
 
     def load(self, seed: int) -> list[ClientData]:
         """See `Source.load`."""
-        place = self.public_root or os.environ.get("FEDACTION_DATA", "")
-        if not place:
-            raise ValueError(
-                "where the public datasets lie is not known: name the folder that holds a folder for each of "
-                f"{', '.join(self.public_sets)} in the recipe key public_root or in the environment variable "
-                "FEDACTION_DATA"
-            )
+        place = _data_root(self.public_root, "public_root", self.public_sets)
         count = len(self.public_sets)
         splits = (self.public_split,) * count if isinstance(self.public_split, str) else self.public_split
         if len(splits) != count:
@@ -157,7 +152,7 @@ class PublicSource(Source):
             has = READERS[name].protocols
             if split not in has:
                 raise ValueError(f"{name} has no split {split}; it has {', '.join(has)}")
-            store = prepare_public(name, Path(place) / name, cache=self.public_cache or None)
+            store = prepare_public(name, place / name, cache=self.public_cache or None)
             clients += clients_from_store(store, protocol=split, frames=self.frames, align=self.align, seed=seed)
         return clients
 
@@ -212,15 +207,10 @@ class FeatureSource(Source):
         if not path.startswith(_PUBLIC):
             return load_features(path)
         name = path.removeprefix(_PUBLIC)
-        place = self.feature_root or os.environ.get("FEDACTION_DATA", "")
-        if not place:
-            raise ValueError(
-                f"where the public dataset {name} lies is not known: name the folder that holds its folder in the "
-                "recipe key feature_root or in the environment variable FEDACTION_DATA"
-            )
+        place = _data_root(self.feature_root, "feature_root", (name,))
         folder = SENSORS[name].folder if name in SENSORS else name
         cache = self.feature_cache or None
-        recordings = from_public(name, Path(place) / folder, cache=cache)
+        recordings = from_public(name, place / folder, cache=cache)
         extractor = built_in(recordings.modality, frames=self.frames, align=self.align, bodies=recordings.bodies)
         return cached_features(recordings, extractor, cache)
 
@@ -293,3 +283,14 @@ def _normalised(client: ClientData, align: bool) -> ClientData:
     assert layout is not None
     train, test = (replace(s, x=normalise(s.x, layout, align)) for s in (client.train, client.test))
     return replace(client, train=train, test=test)
+
+
+def _data_root(given: str, key: str, names: Sequence[str]) -> Path:
+    """The folder that holds a folder for each public dataset: a recipe key's, else the environment's."""
+    place = given or os.environ.get("FEDACTION_DATA", "")
+    if not place:
+        raise ValueError(
+            f"where {', '.join(names)} lies is not known: name the folder that holds a folder for each of "
+            f"{', '.join(names)} in the recipe key {key} or in the environment variable FEDACTION_DATA"
+        )
+    return Path(place)

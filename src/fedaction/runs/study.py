@@ -140,9 +140,11 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
         said = f"no client is called {strangers[0]!r}" if strangers else "not all clients can be late"
         raise ValueError(f"late: {said}; there are {', '.join(clients)}")
     for name, settings in recipe.methods.items():
-        if unseen and name == "central":
-            raise ValueError("method central pools everybody's data, so no client can be unseen; drop one of the two")
         arranged = METHODS[name].arrange(clients)
+        if unseen and not len(arranged[unseen].train):
+            raise ValueError(
+                f"method {name} pools everybody's samples, so no client can be unseen; drop one of the two"
+            )
         initial_state(METHODS[name]([client.info for client in arranged.values()], settings), recipe.run.seeds[0])
 
 
