@@ -40,14 +40,16 @@ class Examples:
     """Labelled samples in memory.
 
     Attributes:
-        x: (N, *shape) float32.
+        x: (N, *shape) float32; clips of video are uint8.
         y: (N,) int64, indices into the client's classes.
         subjects: who performed each sample, where known.
+        recording: (N,) int64, which recording each sample is a clip of, where recordings have several; else None.
     """
 
     x: Tensor
     y: Tensor
     subjects: tuple[str, ...] = field(default=(), repr=False)
+    recording: Tensor | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return int(self.y.shape[0])

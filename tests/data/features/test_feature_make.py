@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from fedaction.cli.features import features
 from fedaction.data.features import built_in, cached_features, extract, from_folder, from_store, load_features
+from fedaction.data.features.make import from_cache
+from fedaction.data.features.store import FeatureSet, save_features
 from fedaction.data.features.recordings import from_public, read_wave
 from fedaction.data.layout import KINECT_V2
 from fedaction.data.store_file import StoreWriter
@@ -159,6 +161,20 @@ def test_a_skeleton_store_through_the_cache(tmp_path: Path, monkeypatch: pytest.
     assert np.array_equal(again.x, extract(found, taken).x)
     with pytest.raises(ValueError, match="the extractor is for audio"):
         extract(found, built_in("audio"))
+
+
+def test_what_another_process_has_put_into_the_cache_stays(tmp_path: Path) -> None:
+    def features(value: float) -> FeatureSet:
+        x = np.full((2, 8), value, np.float32)
+        return FeatureSet("audio", x, np.array([0, 1]), ("a", "b"), (), ("0", "1"), {})
+
+    def slow() -> FeatureSet:
+        save_features(features(1.0), tmp_path / "kept")  # the other one is faster
+        return features(2.0)
+
+    found = from_cache(tmp_path / "kept", slow)
+    assert (found.x == 1.0).all()
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_a_public_dataset_that_is_not_there(tmp_path: Path) -> None:

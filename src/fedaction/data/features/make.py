@@ -106,15 +106,19 @@ def cached_features(collection: Collection, extractor: Extractor, cache: str | P
 
 def from_cache(place: Path, make: Callable[[], FeatureSet]) -> FeatureSet:
     """What is kept at a place, or what `make` gives, which is then kept there."""
+    damaged = False
     if is_feature_store(place):
         try:
             return load_features(place)
         except ValueError as error:
+            damaged = True
             warnings.warn(f"features in the cache are made again: {error}", stacklevel=3)
+    made = make()
     try:
-        save_features(make(), place, overwrite=True)
+        # A sound store is never replaced: another process may be reading the one it has put there meanwhile.
+        save_features(made, place, overwrite=damaged)
     except OSError:
-        if not is_feature_store(place):  # unless another process has put the same there meanwhile
+        if not is_feature_store(place):
             raise
     return load_features(place)
 

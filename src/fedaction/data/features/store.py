@@ -131,7 +131,10 @@ def save_features(features: FeatureSet, out: str | Path, *, overwrite: bool = Fa
         text = json.dumps(header.model_dump(mode="json"), ensure_ascii=False, separators=(",", ":"))
         (new / HEADER).write_text(text, encoding="utf-8")
         load_features(new)
-        move_into_place(new, out)
+        if overwrite:
+            move_into_place(new, out)
+        else:
+            os.rename(new, out)  # which fails where another process was faster
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
