@@ -8,9 +8,11 @@ import torch.nn.functional as F
 from torch.func import functional_call, vmap
 
 from fedaction.data.layout import KINECT_V1, KINECT_V2
+from fedaction.federation.seeds import generator
 from fedaction.models.encoders import InertialEncoder, PerceptronEncoder, SkeletonEncoder, encoder_for
 from fedaction.models.layers import use_stacked_form
 from fedaction.models.perceptron import Perceptron
+from fedaction.models.resnet3d import ResNet3D
 from fedaction.models.stgcn import STGCN
 from tests.models.common import close, count, filled, literal_conv, normalised, samples, started
 
@@ -18,6 +20,7 @@ KINDS = {
     "features": ((10,), None),
     "signals": ((21, 6), None),
     "skeletons": ((2, 9, 20, 3), KINECT_V1),
+    "video": ((8, 24, 24, 3), None),
 }
 """Samples that have an encoder: their shape and layout."""
 
@@ -85,18 +88,30 @@ def test_every_tensor_is_trained_and_any_output_can_be_rectified(kind):
 
 @pytest.mark.parametrize(
     ("shape", "layout"),
-    [((1024,), KINECT_V2), ((50, 6), KINECT_V2), ((1, 50, 25, 3), None), ((1, 50, 20, 3), KINECT_V2)],
+    [((1024,), KINECT_V2), ((50, 6), KINECT_V2), ((1, 50, 25, 2), None), ((1, 50, 20, 3), KINECT_V2)],
 )
 def test_samples_and_layouts_must_fit(shape, layout):
     with pytest.raises(ValueError, match=r"no encoder fits samples of shape \(.*there is one for features \(F,\)"):
         encoder_for(shape, layout)
 
 
-def test_raw_video_has_no_encoder_yet():
+def test_video_must_come_with_colours_last():
     with pytest.raises(ValueError, match=r"\(3, 16, 112, 112\) with no skeleton layout"):
         encoder_for((3, 16, 112, 112))
     with pytest.raises(ValueError, match=r"\(\)"):
         encoder_for(())
+
+
+def test_the_video_network_is_a_resnet_without_its_classifier(double):
+    model = filled(encoder_for((8, 112, 112, 3), outputs=5, width=4)).eval()
+    x = torch.randint(0, 256, (2, 8, 24, 24, 3), generator=generator(0, "clips"), dtype=torch.uint8)
+    resnet = ResNet3D(18, 7, width=4).eval()
+    resnet.load_state_dict(model.backbone.state_dict(), strict=False)
+    close(model(x), resnet(x, output="pooled") @ model.leave.weight.T + model.leave.bias)
+    assert not any("classifier" in name for name in model.state_dict())
+    with torch.device("meta"):
+        assert count(encoder_for((8, 112, 112, 3), width=64).backbone) == 33_203_904
+        assert encoder_for((8, 112, 112, 3)).leave.weight.shape == (1024, 128)
 
 
 @pytest.mark.parametrize("norm", [False, True])

@@ -17,8 +17,11 @@ from fedaction.cli.analyse import analyse
 from fedaction.cli.bench import bench_app
 from fedaction.cli.common import Bar, JsonFlag, RunDir, fail, out
 from fedaction.cli.data import data_app
+from fedaction.cli.distil import distil
+from fedaction.cli.export import export
 from fedaction.cli.features import features
 from fedaction.cli.paper import paper
+from fedaction.cli.predict import predict
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -113,6 +116,9 @@ def report(
 app.command()(analyse)
 app.command()(paper)
 app.command()(features)
+app.command()(distil)
+app.command()(export)
+app.command()(predict)
 
 
 @app.command()

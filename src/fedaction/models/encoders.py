@@ -1,7 +1,7 @@
 """Encoders: from one sample of a modality to a feature vector, one network per kind of sample.
 
-FDARN and its baselines use them through `encoder_for`. Feature vectors, inertial signals and skeletons have one; raw
-video has none yet: give its pre-extracted features, as the paper does, or optical flow's or sound's.
+FDARN and its baselines use them through `encoder_for`. Feature vectors, inertial signals, skeletons and clips of
+video have one. The paper's is the one for features: give video's, optical flow's or sound's, extracted before.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fedaction.data.graph import partition
 from fedaction.data.layout import Layout
 from fedaction.models.backbone import Backbone
 from fedaction.models.layers import BatchNorm, TemporalConv, fan_out_std
+from fedaction.models.resnet3d import ResNet3D
 from fedaction.models.stgcn import STGCN
 
 
@@ -104,6 +105,27 @@ class SkeletonEncoder(nn.Module):
         return y.relu() if self.rectified else y
 
 
+class VideoEncoder(nn.Module):
+    """A 3D ResNet-18 up to its pooled features, then a linear layer.
+
+    Args:
+        outputs: features, after.
+        width: channels of the network's first stage; the papers' is 64.
+        rectified: whether the output passes a ReLU.
+    """
+
+    def __init__(self, outputs: int, *, width: int = 16, rectified: bool = False) -> None:
+        super().__init__()
+        self.backbone = ResNet3D(18, 0, width)
+        self.leave = nn.Linear(self.backbone.features, outputs)
+        self.rectified = rectified
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, H, W, 3) red, green, blue in 0 to 255 to (N, outputs)."""
+        y = self.leave(self.backbone(x, output="pooled"))
+        return y.relu() if self.rectified else y
+
+
 def encoder_for(
     shape: tuple[int, ...],
     layout: Layout | None = None,
@@ -117,13 +139,14 @@ def encoder_for(
     """The encoder that fits a modality's samples.
 
     Args:
-        shape: of one sample: (F,) features, (T, C) inertial signals, (M, T, V, C) skeletons.
+        shape: of one sample: (F,) features, (T, C) inertial signals, (M, T, V, C) skeletons, (T, H, W, 3) video.
         layout: the skeleton's layout, where samples are skeletons.
         outputs: features, after.
         hidden: width of a perceptron's first layer.
-        width: first channels of the inertial network (None: 64) and of the skeletons' ST-GCN (None: 16).
+        width: first channels of the inertial network (None: 64), the skeletons' ST-GCN and the videos' 3D ResNet
+            (None: 16).
         rectified: whether the output passes a ReLU.
-        norm: whether a perceptron normalises over the batch; the other two always do.
+        norm: whether a perceptron normalises over the batch; the others always do.
     """
     match shape:
         case (features,) if layout is None:
@@ -134,9 +157,12 @@ def encoder_for(
             graph = partition(layout, "spatial_legacy")
             backbone = STGCN(graph, channels=channels, classes=1, width=width or 16, last=16 * (width or 16))
             return SkeletonEncoder(backbone, outputs, rectified=rectified)
+        case (_, _, _, 3) if layout is None:
+            return VideoEncoder(outputs, width=width or 16, rectified=rectified)
         case _:
             body = "no skeleton layout" if layout is None else f"the layout {layout.name!r} of {len(layout)} joints"
             raise ValueError(
-                f"no encoder fits samples of shape {shape} with {body}; there is one for features (F,) and one for "
-                "signals (T, C), both without a layout, and one for skeletons (M, T, V, C) with a layout of V joints"
+                f"no encoder fits samples of shape {shape} with {body}; there is one for features (F,), one for "
+                "signals (T, C) and one for video (T, H, W, 3), all without a layout, and one for skeletons "
+                "(M, T, V, C) with a layout of V joints"
             )

@@ -184,7 +184,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"the recipe {path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{path} is not valid TOML: {error}") from None
-    values.setdefault("name", _name_of(path))
+    values.setdefault("name", name_of(path))
     return parse_recipe(values | read_overrides(overrides), str(path))
 
 
@@ -207,14 +207,14 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
     for key, value in values.items():
         if isinstance(value, dict):
             raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
-    _known(values, "method", METHODS, origin)
-    _known({"data": "stage", **values}, "data", SOURCES, origin)
+    check_choice(values, "method", METHODS, origin)
+    check_choice({"data": "stage", **values}, "data", SOURCES, origin)
     baselines = values.get("baselines", [])
     if not isinstance(baselines, list | tuple):
         raise RecipeError(f"{origin}: baselines = {baselines!r} must be a list of methods, such as ['fedavg']")
     names: list[str] = [str(values["method"])]
     for baseline in cast("Sequence[Any]", baselines):
-        _known({"baselines": baseline}, "baselines", METHODS, origin)
+        check_choice({"baselines": baseline}, "baselines", METHODS, origin)
         names.append(baseline)
     if len(set(names)) != len(names):
         raise RecipeError(f"{origin}: a method is named twice among {', '.join(names)}")
@@ -223,7 +223,7 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
     known = {key for kind in kinds.values() for key in kind.model_fields}
     for key in values:
         if key not in known:
-            raise RecipeError(f"{origin}: there is no key {key!r}{_nearest(key, known)}")
+            raise RecipeError(f"{origin}: there is no key {key!r}{nearest(key, known)}")
         kinds_of_key = [kind.model_fields[key].annotation for kind in kinds.values() if key in kind.model_fields]
         if isinstance(values[key], bool) and bool not in kinds_of_key:  # which pydantic would take for 0 or 1
             raise RecipeError(f"{origin}: {key} is not a yes-or-no key (got {str(values[key]).lower()})")
@@ -232,7 +232,7 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
         try:
             parsed[name] = kind.model_validate({k: v for k, v in values.items() if k in kind.model_fields})
         except ValidationError as error:
-            raise RecipeError(f"{origin}: {_explained(error)}") from None
+            raise RecipeError(f"{origin}: {explained(error)}") from None
     run, source = parsed.pop("run"), parsed.pop("data")
     assert isinstance(run, RunSettings) and isinstance(source, Source)
     if len(set(run.seeds)) != len(run.seeds):
@@ -250,37 +250,41 @@ def all_keys() -> dict[str, dict[str, FieldInfo]]:
 
 def dump_recipe(recipe: Recipe) -> str:
     """The resolved recipe as TOML; reading it back gives the same recipe."""
-    return "".join(f"{key} = {_toml(value)}\n" for key, value in recipe.flat().items())
+    return "".join(f"{key} = {toml_value(value)}\n" for key, value in recipe.flat().items())
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """A value as TOML."""
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(item) for item in value)}]"  # pyright: ignore[reportUnknownVariableType]
+        return f"[{', '.join(toml_value(item) for item in value)}]"  # pyright: ignore[reportUnknownVariableType]
     # For strings, numbers and booleans TOML and JSON agree, but for two things: TOML knows no surrogate pairs, so
     # characters are written as they are, and it wants the delete character escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _name_of(path: Path) -> str:
+def name_of(path: Path) -> str:
     """A run's name from where its recipe lies (recipes/fsar/demo.toml: fsar-demo), fit for a file name."""
     text = path.stem if path.parent.name in ("", "recipes") else f"{path.parent.name}-{path.stem}"
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-") or "run"
 
 
-def _known(values: Mapping[str, Any], key: str, choices: Mapping[str, object], origin: str) -> None:
+def check_choice(values: Mapping[str, Any], key: str, choices: Mapping[str, object], origin: str) -> None:
+    """Refuses a key whose value is none of the choices."""
     if key not in values:
         raise RecipeError(f"{origin}: the key {key!r} is missing; it may be one of {', '.join(choices)}")
     if not isinstance(values[key], str) or values[key] not in choices:
-        near = _nearest(str(values[key]), choices)
+        near = nearest(str(values[key]), choices)
         raise RecipeError(f"{origin}: {key} = {values[key]!r} is unknown{near}; there are {', '.join(choices)}")
 
 
-def _nearest(word: str, known: Any) -> str:
+def nearest(word: str, known: Any) -> str:
+    """The end of an error about an unknown word: the known one that is most like it, or nothing."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _explained(error: ValidationError) -> str:
+def explained(error: ValidationError) -> str:
+    """What is wrong with which keys, in one line."""
     lines: list[str] = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("literal", "tuple", "float")))

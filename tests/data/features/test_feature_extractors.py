@@ -47,7 +47,8 @@ def test_vectors_are_pure_functions_of_one_recording(modality: Modality) -> None
     np.testing.assert_allclose(again, x, rtol=1e-4, atol=1e-4)  # neither company nor order matter
     np.testing.assert_allclose(taken(given[2:3])[0], x[2], rtol=1e-4, atol=1e-4)
     assert np.abs(x[0] - x[1]).mean() > 1e-3
-    assert built_in(modality, width=200)(given).shape == (5, 200)
+    for width in (8, 200):
+        assert built_in(modality, width=width)(given).shape == (5, width)
     assert built_in(modality).describe()["parameters"]["width"] == 1024
 
 

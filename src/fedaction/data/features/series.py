@@ -87,6 +87,7 @@ def _kernels(channels: int, length: int, count: int, seed: int) -> tuple[tuple[i
     """For each dilation its kernels: (dilation, weights (k, C, 9), biases (k,))."""
     rng = numpy_generator(seed, "kernels", channels, length, count)
     steps = max(int(np.log2(max((length - 1) / (_LENGTH - 1), 1))), 0) + 1
+    steps = min(steps, count)  # where few kernels are asked for, the longest dilations have none
     groups: list[tuple[int, Tensor, Tensor]] = []
     for step, members in enumerate(np.array_split(np.arange(count), steps)):
         weights = np.zeros((len(members), channels, _LENGTH), np.float32)

@@ -43,8 +43,8 @@ def _limbs() -> tuple[tuple[str, str, float, str], ...]:
 
 
 LIMBS = _limbs()
-_ENDS = np.array([[BODY.index(a), BODY.index(b)] for a, b, _, _ in LIMBS])
-_RADII = np.array([radius for _, _, radius, _ in LIMBS])
+ENDS = np.array([[BODY.index(a), BODY.index(b)] for a, b, _, _ in LIMBS])
+RADII = np.array([radius for _, _, radius, _ in LIMBS])
 
 
 @dataclass(frozen=True)
@@ -183,10 +183,10 @@ class _Scene:
         z = np.maximum(z, 0.3)
         focal = size[0] * 4.0 / 2.5
         flat = np.stack([size[1] / 2.0 - focal * x / z, size[0] / 2.0 - focal * y / z])  # 2, J, T
-        self.ends = flat[:, _ENDS.T]  # 2, 2 ends, limbs, T
+        self.ends = flat[:, ENDS.T]  # 2, 2 ends, limbs, T
         actor = performance.actors[which]
-        self.radii = focal * (_RADII * actor.height)[None, :, None] / z[_ENDS.T]  # 2 ends, limbs, T
-        self.order = np.argsort(-z[_ENDS.T].mean(axis=0), axis=0, kind="stable")  # limbs, T: farthest first
+        self.radii = focal * (RADII * actor.height)[None, :, None] / z[ENDS.T]  # 2 ends, limbs, T
+        self.order = np.argsort(-z[ENDS.T].mean(axis=0), axis=0, kind="stable")  # limbs, T: farthest first
         self.colours, self.stripes = _outfit(actor.seed if shot.clothing is None else shot.clothing)
 
     def _patch(self, limb: int, t: int) -> _Patch | None:

@@ -1,0 +1,59 @@
+"""`fedaction export`: a model as a file that other programs run."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedaction.cli.common import JsonFlag, err, fail, out
+
+
+class _Format(StrEnum):
+    """What to export to."""
+
+    onnx = "onnx"
+    torch = "torch"
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A model file (.safetensors).", exists=True, dir_okay=False)],
+    formats: Annotated[
+        list[_Format], typer.Option("--format", help="onnx (.onnx) or torch (torch.export's .pt2); both by default.")
+    ] = [_Format.onnx, _Format.torch],  # noqa: B006
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write to; default: beside the model file.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Export a model to ONNX and torch.export, checked: its outputs must match the network's, or nothing is written.
+
+    What is exported takes clips as a decoder gives them, uint8 (clips, frames, height, width, 3), any number at once.
+    """
+    from fedaction.models.files import load_model  # torch takes seconds to load
+    from fedaction.runs.export import export_model
+
+    stem = (model.parent if to is None else to) / model.name.removesuffix(".safetensors")
+    try:
+        with err.status("exporting"):
+            network, card = load_model(model)
+            made = export_model(network, card, stem, [chosen.value for chosen in formats])
+    except (ValueError, OSError, ImportError) as error:
+        raise fail(str(error)) from None
+    if as_json:
+        files = {
+            name: {"file": str(f.path), "sha256": f.sha256, "bytes": f.bytes, "difference": f.difference}
+            for name, f in made.items()
+        }
+        print(json.dumps({"model": str(model), "classes": list(card.classes), "exported": files}))
+        return
+    for name, file in made.items():
+        out.print(
+            f"{name}: {file.path}, {file.bytes / 1e6:.1f} MB, logits within {file.difference:.0e} of the network's",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )

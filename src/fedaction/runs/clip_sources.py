@@ -1,0 +1,204 @@
+"""Where the clips of a distillation come from, by the recipe's `data` key."""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.stage.footage import deal_footage, stage_footage
+from fedaction.methods.settings import Settings
+from fedaction.runs.files import read_json
+
+
+class ClipSource(Settings):
+    """A kind of clips. Its fields are keys of a recipe."""
+
+    @abstractmethod
+    def load(self, seed: int) -> ClientData:
+        """Clips to learn from and clips to be tested on; `seed` is the recipe's `data_seed`."""
+
+    @property
+    @abstractmethod
+    def stride(self) -> int:
+        """Frames of a video from one frame of a clip to the next; the model file says it to whoever uses it."""
+
+
+class FootageClips(ClipSource):
+    """The embedded world: synthetic actors before a camera, made once and kept; test clips are of other people."""
+
+    footage_domain: Literal["wide", "home", "hall"] = "wide"
+    """wide: the most actions, people, places and views; home, hall: smaller worlds with some actions of their own."""
+    footage_recordings: int = Field(200, ge=1)
+    """Recordings of each action for training."""
+    footage_test: int = Field(40, ge=1)
+    """Recordings of each action for test."""
+    footage_clips: int = Field(1, ge=1)
+    """Clips of each recording."""
+    footage_people: int = Field(100, ge=1)
+    """People who are recorded for training."""
+    footage_test_people: int = Field(25, ge=1)
+    """Other people, who are recorded for test."""
+    footage_frames: int = Field(8, ge=1)
+    """Frames of a clip."""
+    footage_seconds: float = Field(0.3, gt=0, le=10)
+    """Seconds from one frame of a clip to the next; an action takes 2 to 4."""
+    footage_size: int = Field(64, ge=16)
+    """Rows and columns of a frame."""
+    footage_variety: float = Field(1.0, ge=0)
+    """How strongly recordings differ in room, light, view and clothes; 0: a plain studio."""
+    footage_cache: str = ""
+    """Folder where clips are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+    footage_workers: int = Field(0, ge=0)
+    """Processes that film; 0: one for each core."""
+
+    @property
+    def stride(self) -> int:
+        """See `ClipSource.stride`; as of a video with 30 frames a second."""
+        return max(1, round(30 * self.footage_seconds))
+
+    def load(self, seed: int) -> ClientData:
+        """See `ClipSource.load`."""
+        footage = stage_footage(
+            domain=self.footage_domain,
+            recordings=self.footage_recordings,
+            test_recordings=self.footage_test,
+            clips=self.footage_clips,
+            people=self.footage_people,
+            test_people=self.footage_test_people,
+            frames=self.footage_frames,
+            stride=self.footage_seconds,
+            size=self.footage_size,
+            seed=seed,
+            variety=self.footage_variety,
+            cache=self.footage_cache or None,
+            workers=self.footage_workers,
+        )
+        halves = [[np.flatnonzero(footage.test == test)] for test in (False, True)]
+        return deal_footage(footage, *halves, name=self.footage_domain)[0]
+
+
+class VideoClips(ClipSource):
+    """Videos that you have: UCF-101, HMDB-51, Kinetics-400, or any folder with a folder of videos for each class."""
+
+    video_set: Literal["ucf101", "hmdb51", "kinetics400", "folders"] = "folders"
+    """How the folder is laid out."""
+    video_fold: int = Field(1, ge=1, le=3)
+    """UCF-101, HMDB-51: which of the official splits."""
+    video_root: str
+    """The folder; a relative path is looked up from where the command runs."""
+    video_frames: int = Field(8, ge=1)
+    """Frames of a clip."""
+    video_stride: int = Field(1, ge=1)
+    """Frames of a video from one frame of a clip to the next."""
+    video_side: int = Field(128, ge=16)
+    """Frames are brought to this shorter side, in pixels, and their middle square is kept; `crop` cuts from that."""
+    video_train_clips: int = Field(1, ge=0)
+    """Clips of each training video, at random places; 0: all that do not overlap."""
+    video_test_clips: int = Field(0, ge=0)
+    """Clips of each test video, evenly spread; 0: all that do not overlap, as the paper tests."""
+    video_cache: bool = True
+    """Whether decoded clips are kept on disk, in FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+    @property
+    def stride(self) -> int:
+        """See `ClipSource.stride`."""
+        return self.video_stride
+
+    def load(self, seed: int) -> ClientData:
+        """See `ClipSource.load`. Files that cannot be read are left out, with a warning."""
+        # Imported here: they need PyAV, which is not always installed.
+        from fedaction.data.video.cache import ClipCache
+        from fedaction.data.video.clients import clients_from_videos
+        from fedaction.data.video.clips import ClipSpec
+        from fedaction.data.video.datasets import video_set
+
+        options: dict[str, int] = {}
+        if self.video_set in ("ucf101", "hmdb51"):
+            options["fold"] = self.video_fold
+        elif self.video_set == "folders":
+            options["seed"] = seed  # decides which videos are for test, where folders do not say it
+        videos = video_set(self.video_set, self.video_root, **options)
+        clients, issues = clients_from_videos(
+            videos,
+            ClipSpec(self.video_frames, self.video_stride, self.video_side, self.video_side),
+            by="equal",
+            clients=1,
+            train_clips=self.video_train_clips or "all",
+            test=self.video_test_clips or "all",
+            seed=seed,
+            cache=ClipCache() if self.video_cache else None,
+        )
+        for issue in (*videos.issues, *issues):
+            warnings.warn(f"{issue.where}: {issue.detail}; left out", stacklevel=2)
+        return clients[0]
+
+
+class ArrayClips(ClipSource):
+    """Your own clips, as NumPy files in one folder; they are memory-mapped, never read as a whole.
+
+    `train_clips.npy` is (N, T, H, W, 3) uint8 red, green, blue, `train_labels.npy` (N,) whole numbers from 0,
+    `train_recordings.npy` (N,) whole numbers that say which recording each clip is of (without it, each is its own);
+    the same for `test`. `classes.json` is the list of the classes' names.
+    """
+
+    arrays: str
+    """The folder; a relative path is looked up from where the command runs."""
+    arrays_stride: int = Field(1, ge=1)
+    """Frames of the videos from one frame of a clip to the next, for the model file."""
+
+    @property
+    def stride(self) -> int:
+        """See `ClipSource.stride`."""
+        return self.arrays_stride
+
+    def load(self, seed: int) -> ClientData:
+        """See `ClipSource.load`."""
+        folder = Path(self.arrays)
+        if not folder.is_dir():
+            raise ValueError(f"arrays: there is no folder {folder}")
+        if not (folder / "classes.json").is_file():
+            raise ValueError(f"{folder}: classes.json is missing; it is the list of the classes' names")
+        classes = read_json(folder / "classes.json")
+        if not isinstance(classes, list) or not all(isinstance(name, str) for name in cast("list[Any]", classes)):
+            raise ValueError(f"{folder / 'classes.json'} must be a list of names")
+        names = tuple(cast("list[str]", classes))
+        train, test = _split(folder, "train"), _split(folder, "test")
+        return ClientData(ClientInfo("arrays", "video", len(train), names, tuple(train.x.shape[1:])), train, test)
+
+
+def _split(folder: Path, name: str) -> Examples:
+    clips = _array(folder / f"{name}_clips.npy")
+    labels = _array(folder / f"{name}_labels.npy", whole=True)
+    recordings = folder / f"{name}_recordings.npy"
+    return Examples(clips, labels, recording=_array(recordings, whole=True) if recordings.exists() else None)
+
+
+def _array(path: Path, whole: bool = False) -> Tensor:
+    """A NumPy file, memory-mapped; `whole`: of whole numbers, read as int64."""
+    if not path.is_file():
+        raise ValueError(f"{path.parent}: {path.name} is missing")
+    try:
+        # "c": changes would stay in memory. Nothing changes it, but torch wants an array that could be.
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        if not whole:
+            return torch.from_numpy(array)
+        if array.dtype.kind not in "iu":
+            raise ValueError(f"its numbers must be whole, but they are {array.dtype}")
+        return torch.from_numpy(array.astype(np.int64))
+    except (ValueError, TypeError, OSError, EOFError) as error:
+        raise ValueError(f"{path} cannot be used: {error}") from None
+
+
+CLIP_SOURCES: dict[str, type[ClipSource]] = {"footage": FootageClips, "videos": VideoClips, "arrays": ArrayClips}
+"""Kinds of clips by name."""

@@ -1,0 +1,189 @@
+"""Clips of video on a device: batches gathered by index, random crops, scores per clip and per recording."""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedaction.data.client import ClientData, Examples
+
+_HASHED = 64 << 20  # bytes at once
+_SHARE = 0.5  # of the device's free memory that clips may take
+
+
+class Cut(NamedTuple):
+    """Where a window lies in each of (N,) clips' frames, and whether it is mirrored.
+
+    Attributes:
+        top: (N,) int64 first row; rows outside the frame repeat its edge.
+        left: (N,) int64 first column, likewise.
+        mirrored: (N,) bool.
+    """
+
+    top: Tensor
+    left: Tensor
+    mirrored: Tensor
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part of a frame that a network sees.
+
+    Attributes:
+        size: rows and columns of the window.
+        frame: rows and columns of a frame.
+        pad: how far a random window may reach over the frame's edges, in pixels.
+        flip: whether random windows are mirrored, half of them.
+    """
+
+    size: tuple[int, int]
+    frame: tuple[int, int]
+    pad: int = 0
+    flip: bool = False
+
+    def draw(self, count: int, generator: torch.Generator) -> Cut:
+        """Random windows for `count` clips, from a CPU generator."""
+        numbers = torch.rand(3, count, generator=generator)
+        first: list[Tensor] = []
+        for axis in (0, 1):
+            places = self.frame[axis] + 2 * self.pad - self.size[axis] + 1
+            # Rounding can lift the largest float32 below 1 to the full count, hence the clamp.
+            first.append((numbers[axis] * places).long().clamp(max=places - 1) - self.pad)
+        return Cut(first[0], first[1], (numbers[2] < 0.5) if self.flip else torch.zeros(count, dtype=torch.bool))
+
+    def cut(self, clips: Tensor, cut: Cut) -> Tensor:
+        """(N, T, H, W, 3) clips to (N, T, h, w, 3), each through its own window; all on one device."""
+        (height, width), device = self.size, clips.device
+        rows = cut.top[:, None] + torch.arange(height, device=device)  # N, h
+        columns = cut.left[:, None] + torch.arange(width, device=device)  # N, w
+        columns = torch.where(cut.mirrored[:, None], columns.flip(-1), columns)
+        rows, columns = rows.clamp(0, self.frame[0] - 1), columns.clamp(0, self.frame[1] - 1)
+        which = torch.arange(len(clips), device=device)[:, None, None, None]
+        frames = torch.arange(clips.shape[1], device=device)[:, None, None]
+        return clips[which, frames, rows[:, None, :, None], columns[:, None, None, :]]
+
+    def centre(self, clips: Tensor) -> Tensor:
+        """(N, T, H, W, 3) clips to the (N, T, h, w, 3) middle of their frames."""
+        top, left = (self.frame[0] - self.size[0]) // 2, (self.frame[1] - self.size[1]) // 2
+        return clips[:, :, top : top + self.size[0], left : left + self.size[1]]
+
+
+class Clips:
+    """One split, ready to be trained on or tested."""
+
+    def __init__(self, examples: Examples, device: torch.device, resident: bool) -> None:
+        """`resident`: the clips are moved to the device; otherwise only each batch is."""
+        self.device, self.resident = device, resident
+        self.x = examples.x.to(device) if resident else examples.x
+        self.y = examples.y.to(device)
+        recording = torch.arange(len(examples)) if examples.recording is None else examples.recording
+        names, self.recording = recording.unique(return_inverse=True)  # (N,), CPU, 0 to recordings - 1
+        self.recordings = len(names)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def batch(self, index: Tensor) -> Tensor:
+        """The (N, T, H, W, 3) uint8 clips of an (N,) int64 index, on the device. The index is where the clips are."""
+        if self.resident:
+            return self.x[index]
+        return self.x[index].pin_memory().to(self.device, non_blocking=True)
+
+
+def fits(data: ClientData, device: torch.device) -> bool:
+    """Whether the clips of both splits can stay on the device and leave room to train there."""
+    if device.type != "cuda":
+        return True
+    needed = sum(split.x.numel() * split.x.element_size() for split in (data.train, data.test))
+    return needed <= _SHARE * torch.cuda.mem_get_info(device)[0]
+
+
+@torch.no_grad()
+def scores_of(network: Callable[[Tensor], Tensor], clips: Clips, window: Window, batch_size: int) -> Tensor:
+    """(N, classes) float32 logits of the middles of all clips, on the clips' device. The caller sets the mode."""
+    parts = torch.arange(len(clips), device=clips.x.device).split(batch_size)
+    return torch.cat([network(window.centre(clips.batch(part))).float() for part in parts])
+
+
+class Accuracy(NamedTuple):
+    """How a test went: shares of right answers, 0 to 1, and the mean cross-entropy of clips, in nats."""
+
+    clip: float
+    video: float
+    loss: float
+
+
+def accuracy_of(logits: Tensor, clips: Clips) -> Accuracy:
+    """Scores (N, classes) logits per clip, and per recording by the mean of its clips' class probabilities."""
+    logits, y = logits.detach().float().cpu(), clips.y.cpu()
+    scores = torch.zeros(clips.recordings, logits.shape[1], dtype=torch.float64)
+    scores.index_add_(0, clips.recording, logits.double().softmax(-1))  # the most likely class needs no division
+    truth = torch.zeros(clips.recordings, dtype=torch.int64)
+    truth[clips.recording] = y
+    return Accuracy(
+        float((logits.argmax(-1) == y).double().mean()),
+        float((scores.argmax(-1) == truth).double().mean()),
+        float(F.cross_entropy(logits.double(), y)),
+    )
+
+
+def check_clips(data: ClientData, origin: str) -> None:
+    """Raises ValueError where clips, labels or recordings are not what training needs."""
+    classes = len(data.info.classes)
+    if classes < 2:
+        raise ValueError(f"{origin}: there are {classes} classes; training needs two or more")
+    for name, split in (("train", data.train), ("test", data.test)):
+        where = f"{origin}: {name}"
+        if split.x.dim() != 5 or split.x.shape[-1] != 3 or split.x.dtype != torch.uint8:
+            found = f"{tuple(split.x.shape)} {str(split.x.dtype).removeprefix('torch.')}"
+            raise ValueError(f"{where}: clips must be (N, T, H, W, 3) uint8, these are {found}")
+        if not len(split) or 0 in split.x.shape:
+            raise ValueError(f"{where}: there are no clips")
+        if split.y.dtype != torch.int64 or split.y.shape != split.x.shape[:1]:
+            raise ValueError(
+                f"{where}: {split.x.shape[0]} clips need as many int64 labels, got {tuple(split.y.shape)}"
+            )
+        if int(split.y.min()) < 0 or int(split.y.max()) >= classes:
+            raise ValueError(
+                f"{where}: labels run from {int(split.y.min())} to {int(split.y.max())}, "
+                f"but there are {classes} classes"
+            )
+        if split.recording is None:
+            continue
+        if split.recording.dtype != torch.int64 or split.recording.shape != split.y.shape:
+            raise ValueError(
+                f"{where}: {len(split)} clips need as many int64 recordings, got {tuple(split.recording.shape)}"
+            )
+        if len(torch.stack([split.recording, split.y]).unique(dim=1).T) != len(split.recording.unique()):
+            raise ValueError(f"{where}: clips of one recording have different labels")
+    if data.train.x.shape[1:] != data.test.x.shape[1:]:
+        shapes = f"{tuple(data.train.x.shape[1:])} and {tuple(data.test.x.shape[1:])}"
+        raise ValueError(f"{origin}: clips of train and test differ in shape: {shapes}")
+
+
+def digest_of(data: ClientData) -> str:
+    """A hash of every clip, label and recording of both splits, and of the classes' names."""
+    digest = hashlib.sha256()
+    said: list[str] = list(data.info.classes)
+    for split in (data.train, data.test):
+        recording = torch.arange(len(split)) if split.recording is None else split.recording
+        _absorb(digest.update, (split.x, split.y, recording))
+        said.append(str((tuple(split.x.shape), split.x.dtype)))
+    digest.update("\n".join(said).encode())
+    return digest.hexdigest()
+
+
+def _absorb(update: Callable[[memoryview], None], tensors: Sequence[Tensor]) -> None:
+    for tensor in tensors:
+        rows = max(1, _HASHED // max(1, tensor[:1].numel() * tensor.element_size()))
+        for part in tensor.split(rows):  # so that a memory-mapped file is never in memory as a whole
+            update(part.contiguous().numpy().data)

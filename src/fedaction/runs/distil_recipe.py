@@ -1,0 +1,197 @@
+"""Recipes of distillation: one flat TOML, read into frozen, validated settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, model_validator
+
+from fedaction.methods.distillation import ClsTarget, KdLoss, Reduction
+from fedaction.methods.settings import Settings
+from fedaction.models.resnet3d import BLOCKS
+from fedaction.runs.clip_sources import CLIP_SOURCES, ClipSource
+from fedaction.runs.recipe import RecipeError, check_choice, explained, name_of, nearest, read_overrides, toml_value
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, int) else value
+
+
+class DistilSettings(Settings):
+    """Keys that every recipe of distillation has. Defaults are the paper's, where it says."""
+
+    name: str = Field("distil", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """What the run is called: letters, digits, dots, dashes. Default: from the recipe's path."""
+    chain: tuple[int, ...] = Field((34, 26, 18), min_length=1)
+    """Depths from teacher over assistants to student; one alone is trained from scratch."""
+    scratch: bool = False
+    """Whether the student is also trained without a teacher, to compare with."""
+    teacher: str = ""
+    """A model file for the first of the chain, which is then not trained; "": none."""
+    width: int = Field(64, ge=1)
+    """Channels of the networks' first stage, doubled in each of the next three."""
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    """One chain per seed; results are means over them."""
+    data: str = "footage"
+    """Where clips come from: footage (synthetic), videos, or arrays (clips as NumPy files)."""
+    data_seed: int = 0
+    """What the data itself is drawn from; the same for every seed."""
+
+    epochs: Annotated[tuple[PositiveInt, ...], Field(min_length=1), BeforeValidator(_listed)] = (200,)
+    """Passes over the training clips: one number for all of the chain, or one for each."""
+    batch_size: int = Field(128, ge=1)
+    """Clips per step; a smaller set is taken whole."""
+    lr: float = Field(0.1, gt=0)
+    """Learning rate of SGD."""
+    lr_schedule: Literal["milestones", "cosine"] = "milestones"
+    """How the learning rate falls: in steps, or along a half cosine to zero."""
+    lr_milestones: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75)
+    """When it falls, as shares of the epochs: of 200 these are epochs 50, 100 and 150."""
+    lr_factor: float = Field(0.1, gt=0, le=1)
+    """What it is multiplied by at each milestone."""
+    warmup_epochs: int = Field(0, ge=0)
+    """Epochs over which the learning rate rises to its value."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum of SGD."""
+    weight_decay: float = Field(1e-3, ge=0)
+    """L2 penalty on all weights."""
+    clip_norm: float = Field(0.0, ge=0)
+    """The largest gradient norm; 0: no limit."""
+
+    alpha: float = Field(0.5, ge=0, le=1)
+    """L = alpha L_cls + (1 - alpha) L_KD. The paper gives no value."""
+    kd_loss: KdLoss = "squared"
+    """L_KD: squared difference of logits (the paper), or kl, the divergence of softened probabilities (Hinton)."""
+    kd_reduction: Reduction = "sum"
+    """The squared difference is this over classes; sum is the equation as it is written. Over a batch: the mean."""
+    temperature: float = Field(1.0, gt=0)
+    """Softens the probabilities of kl, whose divergence is then multiplied by its square."""
+    cls_target: ClsTarget = "label"
+    """What L_cls is taken against: the true label, the teacher's best class, or its probabilities."""
+
+    crop: int = Field(0, ge=0)
+    """Side of the square that the networks see, in pixels; at test the frame's middle; 0: the largest that fits."""
+    augment: bool = True
+    """Random crops and mirrored clips in training; the teacher then looks at every batch, and no logits are kept."""
+    augment_pad: int = Field(4, ge=0)
+    """How far random crops may reach over the frame's edges, in pixels; the edge is repeated."""
+    augment_flip: bool = True
+    """Whether half of the clips are mirrored; not for actions in which left and right matter."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto, cpu or cuda."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """fp32, or on a GPU bf16: convolutions in bfloat16, weights and losses in float32."""
+    tf32: bool = True
+    """On a GPU: faster float32 products with 10-bit mantissas."""
+    channels_last: bool = True
+    """Whether weights lie in memory with channels last, which GPUs like."""
+    compile: bool = False
+    """Whether networks are fused with torch.compile: minutes at the start, faster steps on a GPU."""
+    evaluate_every: int = Field(1, ge=1)
+    """Epochs between tests."""
+    checkpoint_every: int = Field(5, ge=1)
+    """Epochs between checkpoints."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> DistilSettings:
+        strange = [depth for depth in self.chain if depth not in BLOCKS]
+        if strange:
+            raise ValueError(f"chain: there is no ResNet-{strange[0]}; depths are {', '.join(map(str, BLOCKS))}")
+        if any(smaller >= larger for larger, smaller in zip(self.chain, self.chain[1:], strict=False)):
+            raise ValueError(f"chain: {list(self.chain)} must go down, from the teacher to the student")
+        if len(self.epochs) not in (1, len(self.chain)):
+            raise ValueError(
+                f"epochs: {len(self.epochs)} numbers for a chain of {len(self.chain)}; give one, or as many"
+            )
+        if self.teacher and len(self.chain) < 2:
+            raise ValueError("teacher: a chain of one has none; name the teacher's depth first in chain")
+        if self.scratch and len(self.chain) < 2:
+            raise ValueError("scratch: a chain of one is trained from scratch already; leave the key out")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"seeds: one is named twice in {list(self.seeds)}")
+        return self
+
+
+# Keys that change how a run is carried out or kept, not what its stages compute. A teacher's file and the clips
+# are hashed by what is in them.
+_NOT_HASHED = {"name", "scratch", "teacher", "seeds", "data", "data_seed", "device", "compile", "checkpoint_every"}
+
+DECIDING = tuple(key for key in DistilSettings.model_fields if key not in _NOT_HASHED)
+"""Keys that decide results, but for those of the data, which the clips' hash stands for."""
+
+DEFAULTS = 1
+"""Raised whenever the default of a key that decides results changes, so that hashes tell the two apart."""
+
+
+@dataclass(frozen=True)
+class DistilRecipe:
+    """A validated recipe of distillation.
+
+    Attributes:
+        settings: keys every one has.
+        source: the clips' keys.
+    """
+
+    settings: DistilSettings
+    source: ClipSource
+
+    def flat(self) -> dict[str, Any]:
+        """Every key with its value, defaults filled in: the resolved recipe."""
+        return self.settings.model_dump() | self.source.model_dump()
+
+    def configuration(self, seed: int, data: str, teacher: str) -> str:
+        """A hash of everything that decides a chain's result: keys, seed, the data's hash, a given teacher's hash."""
+        keys = self.settings.model_dump(exclude_defaults=True, include=set(DECIDING))
+        left = {"defaults": DEFAULTS, "keys": keys, "seed": seed, "data": data, "teacher": teacher}
+        return hashlib.blake2b(json.dumps(left, sort_keys=True).encode(), digest_size=6).hexdigest()
+
+
+def load_distil_recipe(path: Path, overrides: Sequence[str] = ()) -> DistilRecipe:
+    """Reads a recipe file, with `key=value` overrides. Raises RecipeError with a message for people."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"there is no recipe {path}; recipes/edge/distil.toml comes with the project") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"the recipe {path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{path} is not valid TOML: {error}") from None
+    values.setdefault("name", name_of(path))
+    return parse_distil_recipe(values | read_overrides(overrides), str(path))
+
+
+def parse_distil_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> DistilRecipe:
+    """Validates a recipe's values. Every key must belong to distillation or to the clips it names."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
+    if "method" in values and "chain" not in values:
+        raise RecipeError(f"{origin}: this is a recipe of a federated run; use `fedaction run` for it")
+    check_choice({"data": "footage", **values}, "data", CLIP_SOURCES, origin)
+    kind = CLIP_SOURCES[values.get("data", "footage")]
+    fields = DistilSettings.model_fields | kind.model_fields
+    for key, value in values.items():
+        if key not in fields:
+            raise RecipeError(f"{origin}: there is no key {key!r}{nearest(key, fields)}")
+        if isinstance(value, bool) and fields[key].annotation is not bool:  # which pydantic would take for 0 or 1
+            raise RecipeError(f"{origin}: {key} is not a yes-or-no key (got {str(value).lower()})")
+    try:
+        settings = DistilSettings.model_validate(
+            {k: v for k, v in values.items() if k in DistilSettings.model_fields}
+        )
+        source = kind.model_validate({k: v for k, v in values.items() if k in kind.model_fields})
+    except ValidationError as error:
+        raise RecipeError(f"{origin}: {explained(error)}") from None
+    return DistilRecipe(settings, source)
+
+
+def dump_distil_recipe(recipe: DistilRecipe) -> str:
+    """The resolved recipe as TOML; reading it back gives the same recipe."""
+    return "".join(f"{key} = {toml_value(value)}\n" for key, value in recipe.flat().items())
