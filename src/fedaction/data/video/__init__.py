@@ -1,0 +1,1 @@
+"""Video: decoding, clips, datasets, a cache of clips, and clients made of them."""

@@ -1,0 +1,115 @@
+"""A collection of labelled videos, before any of them is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from fedaction.data.dataset import Issue
+from fedaction.data.public.base import files_below
+
+Missing = Literal["error", "skip"]
+Side = Literal["train", "test"]
+SUFFIXES = frozenset(
+    f".{name}"
+    for name in (
+        *("avi", "mp4", "m4v", "mov", "mkv", "webm", "mpg", "mpeg"),
+        *("ts", "mts", "wmv", "asf", "flv", "3gp", "ogv", "gif"),
+    )
+)
+_NAMED = 3  # of many, in a message
+
+
+@dataclass(frozen=True)
+class VideoSample:
+    """One labelled file.
+
+    Attributes:
+        path: the file.
+        name: unique in its set and stable: the path below the set's folder.
+        label: index into the set's classes.
+        split: what it is for.
+        person: who performs; "" where unknown. UCF-101 has groups of clips by one person: its group.
+        group: what must stay together, e.g. the source video or the performance seen by several cameras; "": nothing.
+        camera: that took it; "" where unknown.
+    """
+
+    path: Path
+    name: str
+    label: int
+    split: Side
+    person: str = ""
+    group: str = ""
+    camera: str = ""
+
+
+@dataclass(frozen=True)
+class VideoSet:
+    """Labelled videos.
+
+    Attributes:
+        name: of the dataset.
+        classes: action names in label order.
+        samples: in a fixed order.
+        issues: what was left out, and why.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    samples: tuple[VideoSample, ...] = field(repr=False)
+    issues: tuple[Issue, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def of(self, split: Side) -> tuple[VideoSample, ...]:
+        """The samples of one side."""
+        return tuple(sample for sample in self.samples if sample.split == split)
+
+
+def folder(root: str | Path, what: str) -> Path:
+    """A dataset's folder, which must be there."""
+    root = Path(root).absolute()
+    if not root.is_dir():
+        raise NotADirectoryError(f"{root} is not a folder; {what}")
+    return root
+
+
+def videos_below(root: Path) -> list[Path]:
+    """Files that are videos by their suffix, in a fixed order; hidden ones are passed over."""
+    return [p for p in files_below(root) if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")]
+
+
+def relative(path: Path, root: Path) -> str:
+    """A file's name below a root, with "/" on every system."""
+    return path.relative_to(root).as_posix()
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def absent(names: Sequence[str], listed: int, root: Path, lists: str, missing: Missing) -> list[Issue]:
+    """Listed videos that are not there: an error, or issues where they are to be skipped or none is there at all."""
+    if missing not in ("error", "skip"):
+        raise ValueError(f'missing must be "error" or "skip", got {missing!r}')
+    if names and (missing == "error" or len(names) == listed):
+        hint = 'complete the folder, or leave them out with missing="skip"'
+        if len(names) == listed:
+            hint = "is this the folder that holds the videos?"
+        raise ValueError(
+            f"{len(names)} of {listed} videos that {lists} name are not in {root}: {some(names)}; {hint}"
+        )
+    return [Issue(kind="split", where=name, detail=f"named by {lists}, but not there") for name in names]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a list that say something, without the blanks around them."""
+    if path.stat().st_size > 64 * 2**20:
+        raise ValueError(f"{path} has more than 64 MiB: this is not a list of videos")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return [line.strip() for line in text.splitlines() if line.strip()]
