@@ -1,5 +1,6 @@
 from dataclasses import dataclass
 
+from fedaction.federation.clock import Clock, Device, spread_devices
 from fedaction.federation.schedule import Rounds
 
 
@@ -37,11 +38,24 @@ def test_drop_outs_come_at_the_given_rate_and_do_not_work():
 
 
 def test_slow_clients_miss_the_deadline_again_and_again():
-    rounds = Rounds(seed=2, deadline=1.0, seconds_per_sample=0.01, spread=0.5)
+    samples = {person.id: person.samples for person in PEOPLE}
+    clock = Clock(2, spread_devices(2, samples, seconds_per_sample=0.01, spread=0.5), samples)
+    rounds = Rounds(seed=2, deadline=1.0, clock=clock)
     late = [set(rounds.plan(r, PEOPLE).late) for r in range(1, 21)]
     often = {c for c in late[0] if sum(c in names for names in late) > 15}
     assert often and all(len(names) < 20 for names in late)
-    assert not Rounds(seed=2, deadline=1e6).plan(1, PEOPLE).late
+    assert not Rounds(seed=2, deadline=1e6, clock=clock).plan(1, PEOPLE).late
+
+
+def test_a_round_ends_with_its_slowest_client_or_at_the_deadline():
+    devices = {"a": Device(seconds_per_epoch=5.0), "b": Device(seconds_per_epoch=80.0), "c": Device(vanishes=3.0)}
+    people = [Person(name) for name in devices]
+    clock = Clock(0, devices, dict.fromkeys(devices, 1000), epochs=2)
+    plan = Rounds(seed=0, clock=clock).plan(1, people, start=100.0)
+    assert plan.end == 260.0 and plan.dropped == ("c",) and plan.working == ("a", "b")
+    assert {name: span.busy for name, span in plan.spans.items()} == {"a": 10.0, "b": 160.0, "c": 0.0}
+    plan = Rounds(seed=0, clock=clock, deadline=30.0).plan(1, people, start=100.0)
+    assert plan.end == 130.0 and plan.late == ("b",)
 
 
 def test_a_quorum_is_a_share_of_those_asked():

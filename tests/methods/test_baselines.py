@@ -34,10 +34,12 @@ def applied(module):
 
 def test_every_method_is_listed_by_its_name():
     skeletons = {"fsar", "fedavg", "fedprox", "fedbn", "fedagm", "moon", "fedema", "local", "central"}
-    assert set(METHODS) == skeletons | set(CROSS_MODAL)
+    assert set(METHODS) == skeletons | set(CROSS_MODAL) | {"edge", "fedbuff"}
 
 
-@pytest.mark.parametrize(("name", "key", "factor"), [("fedprox", "prox_mu", 0.5), ("fedagm", "agm_mu", 1.0)])
+@pytest.mark.parametrize(
+    ("name", "key", "factor"), [("fedprox", "prox_mu", 0.5), ("fedagm", "agm_mu", 1.0), ("edge", "prox_theta", 0.5)]
+)
 def test_the_pull_is_the_squared_distance_over_shared_weights(double, name, key, factor):
     method, batch, net, anchor = pair(name, **{key: 0.3})
     loss, metrics = method.loss(applied(net), applied(anchor), batch)

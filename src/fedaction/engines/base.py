@@ -66,6 +66,8 @@ class Evaluation:
         loss: mean cross-entropy, in nats.
         predicted: (N,) int64 classes.
         confidence: (N,) float32 probability given to the predicted class.
+        recordings: the same share over whole recordings, by the mean of class scores over a recording's clips; None
+            where samples are not clips.
     """
 
     client: str
@@ -73,6 +75,7 @@ class Evaluation:
     loss: float
     predicted: Tensor
     confidence: Tensor
+    recordings: float | None = None
 
 
 @dataclass(frozen=True, eq=False)  # torch.compile hashes it half-built, which fields would not survive
@@ -134,14 +137,14 @@ def batch_plan(samples: int, batch_size: int, epochs: int, generator: torch.Gene
 
 
 def plan_of(training: Training, job: Job, samples: int) -> Tensor:
-    """The batches of a job: a function of the run's seed, the client and the round."""
-    random = generator(training.seed, "batches", job.client, job.round)
+    """The batches of a job: a function of the run's seed, the client and the occasion."""
+    random = generator(training.seed, "batches", job.client, job.occasion)
     return batch_plan(samples, training.batch_size, training.local_epochs, random)
 
 
 def augmentation_of(training: Training, job: Job) -> torch.Generator:
     """The randomness of a job's augmentations."""
-    return generator(training.seed, "augment", job.client, job.round)
+    return generator(training.seed, "augment", job.client, job.occasion)
 
 
 def dropout_buffers(module: nn.Module) -> list[str]:
@@ -151,7 +154,7 @@ def dropout_buffers(module: nn.Module) -> list[str]:
 
 def dropout_key(training: Training, job: Job, name: str) -> int:
     """The key a dropout layer starts a job with."""
-    return derive(training.seed, "dropout", job.client, job.round, name) >> 32
+    return derive(training.seed, "dropout", job.client, job.occasion, name) >> 32
 
 
 def trainable(method: Method, client: str, module: nn.Module) -> dict[str, nn.Parameter]:
@@ -177,13 +180,23 @@ def placed(data: Mapping[str, ClientData], device: torch.device) -> dict[str, Cl
     return {k: replace(c, train=move(c.train), test=move(c.test)) for k, c in data.items()}
 
 
-def evaluation(client: str, logits: Tensor, y: Tensor) -> Evaluation:
-    """Scores (N, classes) logits against (N,) labels."""
-    logits, y = logits.detach().float().cpu(), y.cpu()
-    confidence, predicted = logits.softmax(-1).max(-1)
+def evaluation(client: str, logits: Tensor, test: Examples) -> Evaluation:
+    """Scores (N, classes) logits of a client's test set."""
+    logits, y = logits.detach().float().cpu(), test.y.cpu()
+    scores = logits.softmax(-1)
+    confidence, predicted = scores.max(-1)
     loss = nn.functional.cross_entropy(logits.double(), y)
     accuracy = (predicted == y).double().mean()
-    return Evaluation(client, float(accuracy), float(loss), predicted, confidence)
+    recordings = None if test.recording is None else by_recording(scores, y, test.recording)
+    return Evaluation(client, float(accuracy), float(loss), predicted, confidence, recordings)
+
+
+def by_recording(scores: Tensor, y: Tensor, recording: Tensor) -> float:
+    """The share of recordings recognised by the mean of their clips' (N, classes) scores."""
+    _, which = recording.cpu().unique(return_inverse=True)
+    sums = scores.new_zeros(int(which.max()) + 1, scores.shape[1]).index_add_(0, which, scores)
+    label = y.new_zeros(len(sums)).index_copy_(0, which, y)
+    return float((sums.argmax(-1) == label).double().mean())
 
 
 def in_chunks(jobs: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:

@@ -210,4 +210,4 @@ class SequentialEngine:
             train = self._data[job.client].train
             net.set(self._method.adapt(net, Batch(train.x, train.y)))
             logits = [self._method.predict(net, x) for x in test.x.split(_EVALUATION_BATCH)]
-        return evaluation(job.client, torch.cat(logits), test.y)
+        return evaluation(job.client, torch.cat(logits), test)

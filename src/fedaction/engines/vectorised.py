@@ -388,5 +388,5 @@ class VectorisedEngine:
         found: dict[str, Evaluation] = {}
         for i, (job, test) in enumerate(zip(jobs, tests, strict=True)):
             classes = len(self._method.clients[job.client].classes)
-            found[job.client] = evaluation(job.client, logits[i, : len(test), :classes], test.y)
+            found[job.client] = evaluation(job.client, logits[i, : len(test), :classes], test)
         return found

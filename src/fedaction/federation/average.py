@@ -119,3 +119,24 @@ def scoped_average(
         groups={**server.groups, **{g: mean.over(server.groups.get(g, {})) for g, mean in groups.items()}},
         memory=server.memory,
     )
+
+
+def mixed(server: ServerState, proposal: ServerState, share: float) -> ServerState:
+    """The state on the way from one to another: (1 - share) w + share w', per tensor; w' has the newer version.
+
+    Where the two are equal the result is exactly that, whatever the share. Counters (integers) are rounded.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share must lie between 0 and 1, got {share}")
+
+    def mix(old: Tree, new: Tree) -> dict[str, Tensor]:
+        return {
+            name: old[name] if old[name] is tensor else between(old[name], tensor) for name, tensor in new.items()
+        }
+
+    def between(old: Tensor, new: Tensor) -> Tensor:
+        value = torch.lerp(_accumulator(old), _accumulator(new), share)
+        return value if old.is_floating_point() else value.round().to(old.dtype)
+
+    groups = {name: mix(server.groups.get(name, tree), tree) for name, tree in proposal.groups.items()}
+    return ServerState(proposal.version, mix(server.shared, proposal.shared), groups, proposal.memory)

@@ -92,9 +92,10 @@ class Job:
         client: who does it.
         group: its group.
         version: the server's version that the payload was taken from.
-        round: when it was given out; the client's random numbers are derived from it.
+        round: when it was given out.
         payload: the GLOBAL and GROUP tensors sent to it.
         local: its own LOCAL tensors.
+        number: which job of the run it is, where a client may have several in a round; else 0.
     """
 
     client: str
@@ -103,6 +104,12 @@ class Job:
     round: int
     payload: Tree
     local: Tree
+    number: int = 0
+
+    @property
+    def occasion(self) -> int:
+        """What the client's random numbers are derived from, besides its name."""
+        return self.number or self.round
 
 
 @dataclass(frozen=True)

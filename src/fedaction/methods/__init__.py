@@ -2,10 +2,12 @@
 
 from fedaction.methods.base import Method
 from fedaction.methods.central import Central
+from fedaction.methods.edge import Edge
 from fedaction.methods.fdarn import FDARN
 from fedaction.methods.fedagm import FedAGM
 from fedaction.methods.fedavg import FedAvg
 from fedaction.methods.fedbn import FedBN
+from fedaction.methods.fedbuff import FedBuff
 from fedaction.methods.fedema import FedEMA
 from fedaction.methods.fedprox import FedProx
 from fedaction.methods.fedrep import FedRep
@@ -20,8 +22,8 @@ from fedaction.methods.pfedme import PFedMe
 METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
-        *(FSAR, FDARN),
-        *(FedAvg, FedProx, FedBN, FedAGM, MOON, FedEMA, PFedMe, PerFedAvg, LGFedAvg, FedRep, MetaHAR),
+        *(FSAR, FDARN, Edge),
+        *(FedAvg, FedProx, FedBN, FedAGM, MOON, FedEMA, PFedMe, PerFedAvg, LGFedAvg, FedRep, MetaHAR, FedBuff),
         *(Local, Central),
     )
 }
@@ -33,9 +35,11 @@ __all__ = [
     "METHODS",
     "MOON",
     "Central",
+    "Edge",
     "FedAGM",
     "FedAvg",
     "FedBN",
+    "FedBuff",
     "FedEMA",
     "FedProx",
     "FedRep",

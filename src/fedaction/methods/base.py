@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from fedaction.federation.state import Part, ServerState, Update
 from fedaction.federation.tree import Leaf, Tree, describe
 from fedaction.methods.network import body_of, build_network, joint_parts, shared_backbone
 from fedaction.methods.settings import NetworkSettings, Settings
+from fedaction.methods.video import pretrained_values
 from fedaction.models.backbone import Backbone
 
 Metrics = Mapping[str, Tensor]
@@ -68,6 +70,8 @@ class Method:
     """The keys of a recipe that the method reads."""
     needs_anchor: ClassVar[bool] = False
     """Whether `loss` or `finish` reads the anchor. If not, engines save the second network."""
+    asynchronous: ClassVar[bool] = False
+    """Whether updates are combined as they come, on the events schedule; otherwise in rounds."""
     snapshots: ClassVar[tuple[str, ...]] = ()
     """Patterns of tensors that a run keeps, as they are after local training, in a few of its rounds."""
 
@@ -88,6 +92,16 @@ class Method:
     def build(self, client: ClientInfo) -> nn.Module:
         """The client's network; its values are filled in later, from the run's seed. Default: the backbone."""
         return build_network(client, self.settings)
+
+    def initial(self, client: ClientInfo) -> Tree:
+        """What a client's network starts from in place of random values. Default: a pretrained file's tensors."""
+        known = isinstance(self.settings, NetworkSettings)
+        return pretrained_values(client, self.settings) if known else {}
+
+    @property
+    def buffered(self) -> int:
+        """Asynchronous: how many updates are combined at a time. Default: each as it comes."""
+        return 1
 
     def scopes(self) -> ScopeTable:
         """Who shares which tensor. Default: the backbone is averaged, the classifier stays."""
@@ -223,6 +237,12 @@ class Plan:
     leaves: Mapping[str, Leaf]
     scopes: Mapping[str, Scope]
     parts: Mapping[str, Part]
+
+    @property
+    def traffic(self) -> int:
+        """Bytes of what the client shares: they go to it and come back."""
+        names = [name for name, scope in self.scopes.items() if scope in (Scope.GLOBAL, Scope.GROUP)]
+        return sum(math.prod(self.leaves[n].shape) * self.leaves[n].dtype.itemsize for n in names)
 
 
 # Two workers that build at once would each put back the other's state of the global generator.

@@ -1,12 +1,14 @@
 """Centralised training: all clients' data in one place, which a federation is there to avoid. The ceiling to compare.
 
-One network on one body (the union of all clients' joints; a joint that a recording lacks is zero) learns all clients'
-classes side by side. A client is then tested on its own test set, among its own classes.
+Skeletons: one network on one body (the union of all clients' joints; a joint that a recording lacks is zero) learns
+all clients' classes side by side, and a client is then tested on its own test set, among its own classes. Others
+must have samples of one shape and the same classes everywhere: they are simply put together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
 from fedaction.federation.state import Part
 from fedaction.methods.base import Method
 from fedaction.methods.network import body_of, layout_of
+from fedaction.methods.video import frozen_parts
 
 EVERYONE = "everyone"
 
@@ -31,6 +34,8 @@ class Central(Method):
         """One client with all training samples, on one body; the others keep their test samples."""
         if EVERYONE in clients:
             raise ValueError(f"a client is called {EVERYONE!r}, the name that centralised training uses: rename it")
+        if any(client.info.layout is None for client in clients.values()):
+            return _together(clients)
         body = body_of(client.info for client in clients.values())
         bodies = max(client.info.shape[0] for client in clients.values())
         found: dict[str, ClientData] = {}
@@ -61,12 +66,14 @@ class Central(Method):
 
     def scopes(self) -> ScopeTable:
         """All of it is one model."""
-        return ScopeTable((Rule("topology.A", FROZEN), Rule("**", GLOBAL)))
+        return ScopeTable(
+            (Rule("topology.A", FROZEN), *(Rule(n, FROZEN) for n in frozen_parts(self.settings)), Rule("**", GLOBAL))
+        )
 
     def parts(self, client: ClientInfo, network: nn.Module) -> Mapping[str, Part]:
         """Of the classifier a client holds the rows of its own classes."""
         everyone = self.clients[EVERYONE].classes
-        if client.id == EVERYONE:
+        if client.id == EVERYONE or client.classes == everyone:
             return {}
         rows = torch.tensor([everyone.index(name) for name in client.classes])
         width = network.get_parameter("classifier.weight").shape[1]
@@ -74,6 +81,25 @@ class Central(Method):
             "classifier.weight": Part((len(everyone), width), (rows, None)),
             "classifier.bias": Part((len(everyone),), (rows,)),
         }
+
+
+def _together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
+    """Clients whose samples are alike: their training samples in one place."""
+    first, *others = clients.values()
+    for other in others:
+        if (other.info.shape, other.info.classes) != (first.info.shape, first.info.classes):
+            raise ValueError(
+                f"clients {first.info.id!r} and {other.info.id!r} hold samples of other shapes or classes, which "
+                "cannot be put together; leave method central out"
+            )
+    parts = [client.train for client in clients.values()]
+    x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
+    pooled = ClientData(replace(first.info, id=EVERYONE, samples=len(x)), Examples(x, y), Examples(x[:0], y[:0]))
+    found = {
+        key: ClientData(replace(client.info, samples=0), Examples(x[:0], y[:0]), client.test)
+        for key, client in clients.items()
+    }
+    return {**found, EVERYONE: pooled}
 
 
 def _onto(x: Tensor, layout: Layout, body: Layout, bodies: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The network that most methods train, and who shares it: a client's skeleton backbone, built from recipe keys."""
+"""The network that most methods train, and who shares it: a client's backbone, built from recipe keys."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fedaction.data.layout import Layout, union_body
 from fedaction.federation.scope import FROZEN, GLOBAL, LOCAL, Rule
 from fedaction.federation.state import Part
 from fedaction.methods.settings import NetworkSettings
+from fedaction.methods.video import build_video, frozen_parts
 from fedaction.models.backbone import Backbone, Coefficients
 from fedaction.models.ctrgcn import CTRGCN
 from fedaction.models.encoders import encoder_for
@@ -36,6 +37,8 @@ def build_network(
             hidden=settings.model_hidden,
             classes=len(client.classes),
         )
+    if settings.backbone == "resnet3d":
+        return build_video(client, settings)
     layout = layout_of(client)
     common: dict[str, Any] = {
         "channels": client.shape[-1],
@@ -82,6 +85,7 @@ def shared_backbone(settings: NetworkSettings) -> tuple[Rule, ...]:
     return (
         Rule("topology.A", FROZEN),
         Rule("encoder.backbone.topology.A", FROZEN),
+        *(Rule(name, FROZEN) for name in frozen_parts(settings)),
         *((Rule("classifier", LOCAL),) if settings.classifier == "local" else ()),
         Rule("data_norm", LOCAL),
         Rule("**", LOCAL if settings.buffers == "local" else GLOBAL, kind="buffer"),

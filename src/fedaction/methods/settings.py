@@ -16,10 +16,16 @@ class Settings(BaseModel):
 class NetworkSettings(Settings):
     """The network. Defaults are FSAR's: a quarter of ST-GCN's width, the last unit 256 wide, projection 128."""
 
-    backbone: Literal["stgcn", "ctrgcn", "mstgcn", "msg3d", "perceptron"] = "stgcn"
-    """The network: ST-GCN, CTR-GCN, MST-GCN, MS-G3D; or an encoder that fits the samples, with two layers on it."""
+    backbone: Literal["stgcn", "ctrgcn", "mstgcn", "msg3d", "perceptron", "resnet3d"] = "stgcn"
+    """ST-GCN, CTR-GCN, MST-GCN, MS-G3D; 3D ResNet for video; or an encoder that fits the samples, with two layers."""
     model_width: int = Field(0, ge=0)
-    """Channels of the first of three blocks, doubled in each next; 0: 16 (a quarter), 64, 112 or 96, as its paper."""
+    """Channels of the first block, doubled in each next; 0: 16 (ST-GCN, a quarter), or as its paper has them."""
+    model_depth: int = 18
+    """3D ResNet: 18, 22, 24, 26, 28, 30 or 34; a pretrained file's own where there is one."""
+    model_frozen: int = Field(0, ge=0, le=6)
+    """3D ResNet: stages that do not learn, from the first; 6: all but the classifier. They see each clip once."""
+    pretrained: str = ""
+    """3D ResNet: a model file to start from; its classifier is used only where it names the clients' classes."""
     model_last: int = Field(256, ge=0)
     """ST-GCN: channels of the very last unit; 0: as its block."""
     model_units: tuple[PositiveInt, PositiveInt, PositiveInt] = (4, 3, 3)

@@ -5,23 +5,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import torch
 from torch import Tensor, nn
 
-from fedaction.data.client import ClientInfo
+from fedaction.data.client import ClientData, ClientInfo
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.base import Method, blank
+from fedaction.methods.video import is_clip
 from fedaction.models.layers import initialise
+from fedaction.models.resnet3d import ResNet3D
 
 
 def fresh(method: Method, client: ClientInfo, seed: int) -> nn.Module:
-    """A client's network with its initial values, drawn from the seed and the modules' names alone."""
+    """A client's network with its initial values: drawn from the seed and the modules' names alone, or pretrained."""
     module = blank(method, client)
     for name, part in module.named_modules():
         initialise(part, generator(seed, "init", name))
+    own = tensors_of(module)
+    with torch.no_grad():
+        for name, tensor in method.initial(client).items():
+            own[name].copy_(tensor)
     return module
+
+
+def condensed(
+    method: Method, clients: Mapping[str, ClientData], seed: int, device: torch.device
+) -> dict[str, ClientData]:
+    """The clients with every clip replaced by what the network's frozen stages give for it.
+
+    Those stages never change: all that is saved is running them again. Clients that hold no clips, and methods whose
+    networks have no frozen stages, stay as they are.
+    """
+    found: dict[str, ClientData] = {}
+    networks: dict[tuple[object, ...], ResNet3D] = {}
+    for name, client in clients.items():
+        info = client.info
+        found[name] = client
+        if info.architecture not in networks:
+            network = blank(method, info)
+            if not isinstance(network, ResNet3D) or not network.frozen or not is_clip(info.shape):
+                continue
+            networks[info.architecture] = cast("ResNet3D", fresh(method, info, seed)).to(device).eval()
+        network = networks[info.architecture]
+        train, test = (replace(part, x=_through(network, part.x, device)) for part in (client.train, client.test))
+        found[name] = ClientData(replace(info, shape=tuple(train.x.shape[1:])), train, test)
+    return found
+
+
+@torch.no_grad()
+def _through(network: ResNet3D, clips: Tensor, device: torch.device) -> Tensor:
+    parts = [network(batch.to(device), leave=network.frozen).cpu() for batch in clips.split(_CLIPS) if len(batch)]
+    empty = network(clips.new_zeros(1, *clips.shape[1:]).to(device), leave=network.frozen)[:0].cpu()
+    return torch.cat([empty, *parts])
+
+
+_CLIPS = 32  # that pass the frozen stages at a time
 
 
 def initial_state(method: Method, seed: int) -> ServerState:

@@ -11,7 +11,7 @@ R3D-18, as torchvision and FedVSSL have it, is the same class with another stem:
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -155,7 +155,7 @@ class ResNet3D(nn.Module):
         frozen: int = 0,
     ) -> None:
         super().__init__()
-        self.arguments = {
+        self.arguments: dict[str, Any] = {
             "depth": depth,
             "classes": classes,
             "width": width,
@@ -203,7 +203,7 @@ class ResNet3D(nn.Module):
                 inputs = outputs
             self.add_module(f"layer{stage + 1}", nn.Sequential(*layers))
         self.classifier = Classifier(inputs, classes) if classes else None
-        self.features, self.frozen = inputs, frozen
+        self.features, self.frozen, self.enters = inputs, frozen, 0
         self.initialise(None)
         self.train()
 
@@ -221,17 +221,23 @@ class ResNet3D(nn.Module):
         return self
 
     def forward(
-        self, x: Tensor, enter: int = 0, leave: int | None = None, output: Literal["logits", "pooled"] = "logits"
+        self,
+        x: Tensor,
+        enter: int | None = None,
+        leave: int | None = None,
+        output: Literal["logits", "pooled"] = "logits",
     ) -> Tensor:
         """From clips to logits, or any stretch of that.
 
         Args:
             x: (N, T, H, W, 3) uint8 or float red, green, blue in 0 to 255; if `enter` > 0, what this network
                 returned for `leave=enter`.
-            enter: the first stage to run.
+            enter: the first stage to run; None: `self.enters`, which is 0 unless someone sets it.
             leave: stop before this stage and return what the one before it gave; None: go on to the output.
             output: "logits" (N, classes), or "pooled" (N, features), the input of the classifier.
         """
+        if enter is None:
+            enter = self.enters
         if leave is None:
             leave = STAGES if output == "logits" else STAGES - 1
         if not 0 <= enter <= leave <= STAGES:

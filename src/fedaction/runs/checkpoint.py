@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import warnings
 from collections.abc import Mapping
@@ -16,7 +17,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from fedaction.federation.state import ServerState
+from fedaction.federation.clock import Span
+from fedaction.federation.events import Flight
+from fedaction.federation.state import ServerState, Update
 from fedaction.federation.tree import Tree
 from fedaction.runs.files import write_atomically
 
@@ -35,6 +38,10 @@ class RunState:
         metrics_length: bytes of the metrics table that belong to it.
         best: the best mean accuracy so far, and the round it was reached in.
         configuration: a hash of the recipe it comes from.
+        time: seconds on the virtual clock.
+        busy: seconds that each client's device has worked.
+        launched: asynchronous: jobs given out so far.
+        flights: asynchronous: jobs that the server has not seen the answers of yet.
     """
 
     round: int
@@ -44,6 +51,10 @@ class RunState:
     metrics_length: int = 0
     best: tuple[float, int] = (-1.0, 0)
     configuration: str = ""
+    time: float = 0.0
+    busy: Mapping[str, float] = field(default_factory=dict[str, float])
+    launched: int = 0
+    flights: tuple[Flight, ...] = ()
 
 
 class CheckpointError(ValueError):
@@ -60,7 +71,8 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
         name: a name instead of the round ("best").
     """
     stem = name or f"round-{state.round:06d}"
-    blob = save(_flatten(state))
+    flat, aliases = _flatten(state)
+    blob = save(flat)
     write_atomically(folder / f"{stem}.safetensors", blob)
     record: dict[str, Any] = {
         "format": 1,
@@ -71,6 +83,11 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
         "best": list(state.best),
         "groups": sorted(state.server.groups),
         "configuration": state.configuration,
+        "time": state.time,
+        "busy": dict(state.busy),
+        "launched": state.launched,
+        "flights": [_noted(flight) for flight in state.flights],
+        "aliases": aliases,
     }
     record["sha256"] = _digest(record, blob)
     write_atomically(folder / f"{stem}.json", json.dumps(record, allow_nan=False).encode())
@@ -99,7 +116,9 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
         if _digest(record, blob) != record["sha256"]:
             raise CheckpointError(f"checkpoint {stem!r} is not as it was written")
         trees: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in load(blob).items():
+        flat = load(blob)
+        aliases: dict[str, str] = record.get("aliases", {})
+        for key, tensor in (flat | {key: flat[first] for key, first in aliases.items()}).items():
             tree, _, tensor_name = key.rpartition("|")
             trees.setdefault(tree, {})[tensor_name] = tensor
         server = ServerState(
@@ -116,6 +135,11 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
             int(record["metrics_length"]),
             (float(record["best"][0]), int(record["best"][1])),
             str(record["configuration"]),
+            # Not in checkpoints from before there was a clock.
+            float(record.get("time", 0.0)),
+            {str(client): float(seconds) for client, seconds in record.get("busy", {}).items()},
+            int(record.get("launched", 0)),
+            tuple(_flight(entry, trees) for entry in record.get("flights", [])),
         )
     except CheckpointError:
         raise
@@ -162,16 +186,57 @@ def _digest(record: Mapping[str, Any], blob: bytes) -> str:
     return hashlib.sha256(rest.encode() + b"\n" + blob).hexdigest()
 
 
-def _flatten(state: RunState) -> dict[str, Tensor]:
+def _noted(flight: Flight) -> dict[str, Any]:
+    """What a checkpoint's JSON says of a flight."""
+    span, update = flight.span, flight.update
+    never = math.isinf(span.finish)
+    return {
+        "client": flight.client,
+        "number": flight.number,
+        "version": flight.version,
+        "start": span.start,
+        "finish": None if never else span.finish,
+        "busy": span.busy,
+        "lost": span.lost,
+        "update": None if update is None else [update.group, update.weight, dict(update.metrics)],
+    }
+
+
+def _flight(entry: Mapping[str, Any], trees: Mapping[str, dict[str, Tensor]]) -> Flight:
+    client, number, version = str(entry["client"]), int(entry["number"]), int(entry["version"])
+    finish = math.inf if entry["finish"] is None else float(entry["finish"])
+    span = Span(float(entry["start"]), finish, float(entry["busy"]), bool(entry["lost"]))
+    payload, tree, local = (trees.get(f"flight|{number}|{kind}", {}) for kind in ("payload", "tree", "local"))
+    update = None
+    if entry["update"] is not None:
+        group, weight, metrics = entry["update"]
+        update = Update(client, str(group), version, tree, local, float(weight), metrics)
+    return Flight(client, number, version, span, payload, update)
+
+
+def _flatten(state: RunState) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """All tensors by key, and further keys of some of them: many flights may have started from one model."""
     trees: dict[str, Tree] = {"shared": state.server.shared, "memory": state.server.memory}
     trees |= {f"group|{group}": tree for group, tree in state.server.groups.items()}
     trees |= {f"local|{client}": tree for client, tree in state.locals.items()}
+    sent = {f"flight|{flight.number}|payload": flight.payload for flight in state.flights}
+    for flight in state.flights:
+        if flight.update is not None:
+            trees |= {f"flight|{flight.number}|tree": flight.update.tree}
+            trees |= {f"flight|{flight.number}|local": flight.update.local}
     flat: dict[str, Tensor] = {}
-    for prefix, tree in trees.items():
+    aliases: dict[str, str] = {}
+    first: dict[int, str] = {}
+    for prefix, tree in (trees | sent).items():
         for name, tensor in tree.items():
+            key = f"{prefix}|{name}"
+            if prefix in sent and id(tensor) in first:
+                aliases[key] = first[id(tensor)]
+                continue
+            first[id(tensor)] = key
             # Copied, because the format refuses tensors that share memory (memory starts out as the shared tree).
-            flat[f"{prefix}|{name}"] = tensor.detach().to("cpu", copy=True).contiguous()
-    return flat
+            flat[key] = tensor.detach().to("cpu", copy=True).contiguous()
+    return flat, aliases
 
 
 def moved(state: RunState, device: torch.device) -> RunState:
@@ -187,4 +252,10 @@ def moved(state: RunState, device: torch.device) -> RunState:
         move(state.server.memory),
     )
     locals_ = {client: move(tree) for client, tree in state.locals.items()}
-    return replace(state, server=server, locals=locals_)
+    flights: list[Flight] = []
+    for flight in state.flights:
+        update = flight.update
+        if update is not None:
+            update = replace(update, tree=move(update.tree), local=move(update.local))
+        flights.append(replace(flight, payload=move(flight.payload), update=update))
+    return replace(state, server=server, locals=locals_, flights=tuple(flights))

@@ -1,4 +1,4 @@
-"""The metrics table: one JSON object per line, long format, no clock times in it."""
+"""The metrics table: one JSON object per line, long format, no wall-clock times in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Row:
         round: rounds done when it was taken; 0 is before training.
         client: whose; "" for the whole federation.
         group: the client's group; "" for the whole federation.
-        split: "train", "test" or "server".
+        split: "train", "test", "server", or "clock" (the virtual one, in seconds).
         name: what it is.
         value: the number; None where it was not finite.
     """
@@ -31,7 +31,7 @@ class Row:
     round: int
     client: str
     group: str
-    split: Literal["train", "test", "server"]
+    split: Literal["train", "test", "server", "clock"]
     name: str
     value: float | int | None
 

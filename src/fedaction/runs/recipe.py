@@ -17,7 +17,8 @@ from pydantic.fields import FieldInfo
 
 from fedaction.methods import METHODS
 from fedaction.methods.settings import Settings
-from fedaction.runs.sources import SOURCES, Source
+from fedaction.runs.source import Source
+from fedaction.runs.sources import SOURCES
 
 
 class RecipeError(ValueError):
@@ -36,7 +37,7 @@ class RunSettings(Settings):
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     """One run per seed; results are means over them."""
     data: str = "stage"
-    """Where clients come from: stage, stage_features (synthetic), public, store, features (recordings you have)."""
+    """Where clients come from: stage, stage_features, stage_video (synthetic); public, store, features, video."""
     data_seed: int = 0
     """What the data itself is drawn from (the stage, partitions); the same for every seed of a study."""
 
@@ -62,10 +63,16 @@ class RunSettings(Settings):
     """The chance that an asked client fails."""
     deadline: float = Field(0.0, ge=0)
     """Simulated seconds after which answers are ignored; 0: none."""
+    devices: str = ""
+    """Device profiles: jetson_hmdb51, jetson_ucf101 or a TOML file; empty: by the next two keys."""
     seconds_per_sample: float = Field(0.01, gt=0)
-    """How long an ordinary client takes for a training sample, for the deadline."""
+    """Without profiles: how long an ordinary client takes for a training sample, on the virtual clock."""
     speed_spread: float = Field(0.5, ge=0)
-    """How unequal clients' speeds are: standard deviation of their logarithm."""
+    """Without profiles: how unequal clients' speeds are: standard deviation of their logarithm."""
+    updates_per_round: int = Field(0, ge=0)
+    """Asynchronous methods: updates that make a round; 0: as many as a synchronous round asks for."""
+    oldest_update: int = Field(0, ge=0)
+    """Asynchronous methods: updates older than so many server updates are refused; 0: none is."""
 
     batch_size: int = Field(32, ge=1)
     """Samples per local step; a client with fewer takes all it has."""
@@ -131,6 +138,9 @@ _NOT_HASHED = {
     "public_cache",
     "feature_root",
     "feature_cache",
+    "video_root",
+    "video_cache",
+    "stage_cache",
 }
 
 
@@ -170,8 +180,14 @@ class Recipe:
         for settings in (self.run, self.source, self.methods[self.run.method]):
             for key, value in settings.model_dump(exclude_defaults=True).items():
                 if key not in _NOT_HASHED and key not in besides:
-                    left[key] = value
+                    left[key] = _contents(value) if key in ("pretrained", "devices") else value
         return hashlib.blake2b(json.dumps(left, sort_keys=True).encode(), digest_size=6).hexdigest()
+
+
+def _contents(name: str) -> str:
+    """A hash of the file that a key names: what is in it decides, not where it lies; any other word as it is."""
+    path = Path(name)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else name
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:

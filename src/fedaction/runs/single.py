@@ -21,14 +21,19 @@ from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.evaluation.knn import knn_accuracy
 from fedaction.evaluation.unseen import unseen_features
+from fedaction.federation.clock import Clock, spread_devices
+from fedaction.federation.events import Events
 from fedaction.federation.schedule import RoundPlan, Rounds
 from fedaction.federation.scope import Scope, matches
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of, tree_bytes
 from fedaction.guard.validate import Refusal, validated
 from fedaction.methods import METHODS
-from fedaction.methods.start import fresh, initial_state
+from fedaction.methods.central import EVERYONE
+from fedaction.methods.start import condensed, fresh, initial_state
+from fedaction.runs.asynchronous import Asynchronous, clock_rows
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved, prune, save_checkpoint
+from fedaction.runs.devices import deal_devices, fleet_of
 from fedaction.runs.environment import environment
 from fedaction.runs.evidence import confusion_of, samples_of, topology_of
 from fedaction.runs.files import write_atomically, write_json
@@ -82,6 +87,11 @@ class SingleRun:
         self.device = choose_device(run.device)
         infos = [self.clients[name].info for name in sorted(self.clients)]
         self.method = kind(infos, recipe.methods[run.method])
+        ready = condensed(self.method, self.clients, self.seed, self.device)
+        if any(ready[info.id].info != info for info in infos):
+            self.clients = ready
+            infos = [ready[info.id].info for info in infos]
+            self.method = kind(infos, recipe.methods[run.method])
         self.members = [info for info in infos if info.samples and info.id != run.unseen]  # those who train
         self.tested = [i.id for i in infos if len(self.clients[i.id].test) and i.id != run.unseen]
         skeletons = all(info.layout is not None for info in infos)
@@ -98,16 +108,38 @@ class SingleRun:
             clip_norm=run.clip_norm,
             augment=augment,
         )
+        clock = self._clock()
         self.schedule = Rounds(
             seed=self.seed,
             per_round=run.clients_per_round or None,
             quorum=run.quorum,
             drop_out=run.drop_out,
             deadline=run.deadline or None,
-            seconds_per_sample=run.seconds_per_sample,
-            spread=run.speed_spread,
+            clock=clock if run.devices or run.deadline else None,
+        )
+        self.timed = bool(run.devices) or self.method.asynchronous
+        self.events = Asynchronous(
+            self.method,
+            self.members,
+            Events(self.seed, clock, run.clients_per_round or None),
+            updates=run.updates_per_round or min(run.clients_per_round or len(self.members), len(self.members)),
+            oldest=run.oldest_update or None,
+            ahead=(run.clients_per_step or 64) if run.engine == "vectorised" else run.workers or cores(),
+            local=self._local,
+            frozen=lambda client: tree_bytes(self._first(client, Scope.FROZEN)),
         )
         self._initial: dict[tuple[object, ...], dict[str, Tensor]] = {}
+
+    def _clock(self) -> Clock:
+        """How long every client's jobs take."""
+        run = self.recipe.run
+        samples = {member.id: member.samples for member in self.members}
+        if run.devices:
+            devices = deal_devices(fleet_of(run.devices), [*samples], [name for name in samples if name == EVERYONE])
+        else:
+            devices = spread_devices(self.seed, samples, run.seconds_per_sample, run.speed_spread)
+        traffic = {member.id: self.method.plan(member).traffic for member in self.members}
+        return Clock(self.seed, devices, samples, run.local_epochs, traffic)
 
     def execute(self) -> None:
         """Trains to the last round; metrics, checkpoints and, last of all, evidence are in the folder."""
@@ -156,15 +188,26 @@ class SingleRun:
     def _advance(self, state: RunState, engine: Engine, metrics: MetricsFile) -> RunState:
         run, round = self.recipe.run, state.round + 1
         clock = time.perf_counter()
-        present = [member for member in self.members if member.id not in run.late or round >= run.late_round]
-        plan = self.schedule.plan(round, present)
-        state, rows = self._train(state, engine, plan, round)
+        if self.method.asynchronous:
+            state, rows, refusals = self.events.advance(state, engine, round)
+            for reason in refusals:
+                self.progress.warned(f"round {round}: {reason}; the update is not used")
+        else:
+            present = [member for member in self.members if member.id not in run.late or round >= run.late_round]
+            state, rows = self._train(state, engine, self.schedule.plan(round, present, state.time), round)
+        if self.timed:
+            rows += clock_rows(round, state.time, state.busy, self._group)
         trained = time.perf_counter()
         accuracy = None
         if round % run.evaluate_every == 0 or round == run.rounds:
             found = self._evaluate(state, engine)
             rows += [Row(round, e.client, self._group(e.client), "test", "accuracy", e.accuracy) for e in found]
             rows += [Row(round, e.client, self._group(e.client), "test", "loss", e.loss) for e in found]
+            rows += [
+                Row(round, e.client, self._group(e.client), "test", "recordings", e.recordings)
+                for e in found
+                if e.recordings is not None
+            ]
             if run.unseen:
                 rows.append(Row(round, run.unseen, self._group(run.unseen), "test", "knn", self._unseen(state)))
             accuracy = sum(e.accuracy for e in found) / len(found)
@@ -243,7 +286,10 @@ class SingleRun:
             "bytes_up": up,
         }
         rows += [Row(round, "", "", "server", name, value) for name, value in counts.items()]
-        return replace(state, round=round, visits=visits), rows
+        busy = dict(state.busy)
+        for name, span in plan.spans.items():
+            busy[name] = busy.get(name, 0.0) + span.busy
+        return replace(state, round=round, visits=visits, time=plan.end, busy=busy), rows
 
     def _watched(self, update: Update) -> dict[str, Tensor]:
         """The tensors of an update that snapshots keep, as "client|name"."""
@@ -269,10 +315,13 @@ class SingleRun:
 
     def _job(self, state: RunState, client: str, round: int, payload: Callable[..., Tree]) -> Job:
         info = self.clients[client].info
+        shared = payload(state.server, info)
+        return Job(client, info.group, state.server.version, round, shared, self._local(state, client))
+
+    def _local(self, state: RunState, client: str) -> Tree:
+        """A client's LOCAL tensors."""
         local = state.locals.get(client)
-        if local is None:
-            local = self._first(client, Scope.LOCAL)
-        return Job(client, info.group, state.server.version, round, payload(state.server, info), local)
+        return self._first(client, Scope.LOCAL) if local is None else local
 
     def _first(self, client: str, scope: Scope) -> dict[str, Tensor]:
         """A client's tensors of a scope before it has ever trained; one copy per architecture."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -28,23 +25,8 @@ from fedaction.data.public.readers import READERS
 from fedaction.data.stage import stage_federation
 from fedaction.data.stage.modalities import stage_features
 from fedaction.data.store import clients_from_store
-from fedaction.methods.settings import Settings
-
-
-class Source(Settings):
-    """A kind of data. Its fields are keys of a recipe."""
-
-    per_seed: ClassVar[bool] = False
-    """Whether every seed of a study gets a split of its own."""
-
-    frames: int = Field(50, ge=8, le=1000)
-    """Every sequence is resized to so many frames."""
-    align: bool = True
-    """Turn every frame about the vertical so that the shoulders lie along x."""
-
-    @abstractmethod
-    def load(self, seed: int) -> list[ClientData]:
-        """The clients, prepared for training; `seed` is the recipe's `data_seed`."""
+from fedaction.runs.source import Source, data_root
+from fedaction.runs.video_sources import StageVideoSource, VideoSource
 
 
 class StageSource(Source):
@@ -140,7 +122,7 @@ class PublicSource(Source):
 
     def load(self, seed: int) -> list[ClientData]:
         """See `Source.load`."""
-        place = _data_root(self.public_root, "public_root", self.public_sets)
+        place = data_root(self.public_root, "public_root", self.public_sets)
         count = len(self.public_sets)
         splits = (self.public_split,) * count if isinstance(self.public_split, str) else self.public_split
         if len(splits) != count:
@@ -207,7 +189,7 @@ class FeatureSource(Source):
         if not path.startswith(_PUBLIC):
             return load_features(path)
         name = path.removeprefix(_PUBLIC)
-        place = _data_root(self.feature_root, "feature_root", (name,))
+        place = data_root(self.feature_root, "feature_root", (name,))
         folder = SENSORS[name].folder if name in SENSORS else name
         cache = self.feature_cache or None
         recordings = from_public(name, place / folder, cache=cache)
@@ -272,6 +254,8 @@ SOURCES: dict[str, type[Source]] = {
     "public": PublicSource,
     "features": FeatureSource,
     "stage_features": StageFeatureSource,
+    "video": VideoSource,
+    "stage_video": StageVideoSource,
 }
 """Sources by the name that recipes use."""
 
@@ -283,14 +267,3 @@ def _normalised(client: ClientData, align: bool) -> ClientData:
     assert layout is not None
     train, test = (replace(s, x=normalise(s.x, layout, align)) for s in (client.train, client.test))
     return replace(client, train=train, test=test)
-
-
-def _data_root(given: str, key: str, names: Sequence[str]) -> Path:
-    """The folder that holds a folder for each public dataset: a recipe key's, else the environment's."""
-    place = given or os.environ.get("FEDACTION_DATA", "")
-    if not place:
-        raise ValueError(
-            f"where {', '.join(names)} lies is not known: name the folder that holds a folder for each of "
-            f"{', '.join(names)} in the recipe key {key} or in the environment variable FEDACTION_DATA"
-        )
-    return Path(place)

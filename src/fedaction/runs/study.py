@@ -16,6 +16,7 @@ from fedaction.data.client import ClientData
 from fedaction.federation.seeds import derive
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
+from fedaction.runs.devices import fleet_of
 from fedaction.runs.files import clear_partial, only_one, read_json, write_atomically, write_json
 from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
@@ -139,7 +140,11 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
     if strangers or {*recipe.run.late} == {*clients}:
         said = f"no client is called {strangers[0]!r}" if strangers else "not all clients can be late"
         raise ValueError(f"late: {said}; there are {', '.join(clients)}")
+    if recipe.run.devices:
+        fleet_of(recipe.run.devices)
     for name, settings in recipe.methods.items():
+        if recipe.run.late and METHODS[name].asynchronous:
+            raise ValueError(f"late: method {name} has no rounds that a client could come late to; drop the key")
         arranged = METHODS[name].arrange(clients)
         if unseen and not len(arranged[unseen].train):
             raise ValueError(

@@ -1,0 +1,125 @@
+"""The virtual clock: how long a device takes for a job. A pure function of the run's seed, the client and the job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedaction.federation.seeds import numpy_generator
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a job costs on a kind of device. Times are in seconds.
+
+    Attributes:
+        name: of its kind.
+        seconds_per_sample: training on one sample once, forward and backward.
+        seconds_per_epoch: one local epoch, however many samples it has; 0: by `seconds_per_sample`.
+        test_seconds: one pass over a test set, where known; for tables alone.
+        download: bytes a second to the device.
+        upload: bytes a second from it.
+        latency: of every transfer, either way.
+        jitter: standard deviation of the logarithm of a job's training time.
+        availability: share of the time that it is on, in (0, 1]; work rests while it is off.
+        period: from one switching on to the next; when in it the device is on is drawn once for each client.
+        drop_out: the chance that a job's result is lost on the way.
+        vanishes: after this time the device is never heard of again.
+    """
+
+    name: str = "device"
+    seconds_per_sample: float = 0.01
+    seconds_per_epoch: float = 0.0
+    test_seconds: float = 0.0
+    download: float = math.inf
+    upload: float = math.inf
+    latency: float = 0.0
+    jitter: float = 0.0
+    availability: float = 1.0
+    period: float = 86_400.0
+    drop_out: float = 0.0
+    vanishes: float = math.inf
+
+
+@dataclass(frozen=True)
+class Span:
+    """A job in time.
+
+    Attributes:
+        start: when the client is asked.
+        finish: when its answer is there; infinite where it never comes.
+        busy: seconds that the device worked for it: training and transfers.
+        lost: whether there is no answer at `finish`, but only the device, free again.
+    """
+
+    start: float
+    finish: float
+    busy: float
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The devices of a federation.
+
+    Attributes:
+        seed: the run's seed.
+        devices: every client's.
+        samples: training samples of every client.
+        epochs: local epochs of a job.
+        traffic: bytes of what a client shares: they go to it and come back.
+    """
+
+    seed: int
+    devices: Mapping[str, Device]
+    samples: Mapping[str, int]
+    epochs: int = 1
+    traffic: Mapping[str, int] | None = None
+
+    def span(self, client: str, number: int, start: float = 0.0) -> Span:
+        """A client's job begun at a time; `number` tells its jobs apart (a round, say): chance is drawn for each."""
+        device = self.devices[client]
+        training = device.seconds_per_epoch or device.seconds_per_sample * self.samples[client]
+        if device.jitter:
+            training *= math.exp(numpy_generator(self.seed, "jitter", client, number).normal() * device.jitter)
+        size = (self.traffic or {}).get(client, 0)
+        busy = training * self.epochs + size / device.download + size / device.upload + 2 * device.latency
+        finish = _after(start, busy, device, self._phase(client, device))
+        if finish > device.vanishes:
+            return Span(start, math.inf, max(min(busy, device.vanishes - start), 0.0), lost=True)
+        chance = numpy_generator(self.seed, "drop-out", client, number).random() if device.drop_out else 1.0
+        return Span(start, finish, busy, lost=bool(chance < device.drop_out))
+
+    def _phase(self, client: str, device: Device) -> float:
+        """When a client's device is first switched on."""
+        if device.availability >= 1:
+            return 0.0
+        return float(numpy_generator(self.seed, "availability", client).random()) * device.period
+
+
+def spread_devices(
+    seed: int, clients: Mapping[str, int], seconds_per_sample: float, spread: float
+) -> dict[str, Device]:
+    """Devices of unequal speed, where no profiles are given: the logarithm of a client's speed is normal."""
+    found: dict[str, Device] = {}
+    for client in clients:
+        factor = math.exp(numpy_generator(seed, "speed", client).normal() * spread)
+        found[client] = Device("ordinary", seconds_per_sample * factor, jitter=0.1)
+    return found
+
+
+def _after(start: float, work: float, device: Device, phase: float) -> float:
+    """When so many seconds of work are done, begun at `start`, with rests while the device is off."""
+    if device.availability >= 1:
+        return start + work
+    on, period = device.availability * device.period, device.period
+    since = (start - phase) % period
+    if since >= on:
+        start, since = start + period - since, 0.0
+    if work <= on - since:
+        return start + work
+    work -= on - since
+    start += period - since  # when it is next switched on
+    whole = max(math.ceil(work / on) - 1, 0)
+    return start + whole * period + (work - whole * on)

@@ -1,0 +1,41 @@
+"""What a kind of data is."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from fedaction.data.client import ClientData
+from fedaction.methods.settings import Settings
+
+
+class Source(Settings):
+    """A kind of data. Its fields are keys of a recipe."""
+
+    per_seed: ClassVar[bool] = False
+    """Whether every seed of a study gets a split of its own."""
+
+    frames: int = Field(50, ge=8, le=1000)
+    """Every sequence is resized to so many frames."""
+    align: bool = True
+    """Turn every frame about the vertical so that the shoulders lie along x."""
+
+    @abstractmethod
+    def load(self, seed: int) -> list[ClientData]:
+        """The clients, prepared for training; `seed` is the recipe's `data_seed`."""
+
+
+def data_root(given: str, key: str, names: Sequence[str]) -> Path:
+    """The folder that holds a folder for each public dataset: a recipe key's, else the environment's."""
+    place = given or os.environ.get("FEDACTION_DATA", "")
+    if not place:
+        raise ValueError(
+            f"where {', '.join(names)} lies is not known: name the folder that holds a folder for each of "
+            f"{', '.join(names)} in the recipe key {key} or in the environment variable FEDACTION_DATA"
+        )
+    return Path(place)
