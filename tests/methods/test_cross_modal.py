@@ -10,6 +10,7 @@ from fedaction.engines.base import Applied, Training, plan_of
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.scope import Scope
+from fedaction.federation.seeds import generator
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.base import Batch
 from fedaction.methods.fdarn import FDARNSettings
@@ -143,6 +144,32 @@ def test_modalities_may_have_unequal_widths_and_single_clients():
     wrist = next(u for u in updates if u.client == "client-1")
     assert torch.equal(after.groups["wrist"]["altruistic.enter.weight"], wrist.tree["altruistic.enter.weight"])
     assert after.groups["wrist"]["altruistic.enter.weight"].shape == (8, 17)
+
+
+def test_cameras_with_raw_clips_train_beside_wrists_with_features(double):
+    """A 3D ResNet end to end beside vectors, on both engines."""
+    clients = vector_clients()
+    for name, client in list(clients.items()):
+        if client.info.group == "camera":
+            random = generator(3, "clips", name)
+            train, test = (
+                replace(part, x=torch.randint(0, 256, (len(part), 4, 16, 16, 3), generator=random, dtype=torch.uint8))
+                for part in (client.train, client.test)
+            )
+            clients[name] = replace(client, info=replace(client.info, shape=(4, 16, 16, 3)), train=train, test=test)
+    method = make_method("fdarn", clients, **{**VECTORS, "model_width": 2})
+    server = initial_state(method, 3)
+    assert any(n.startswith("altruistic.backbone.layer1") for n in server.groups["camera"])
+    found = []
+    for engine in (SequentialEngine, VectorisedEngine):
+        worker = engine(method, clients, Training(seed=3, batch_size=4, lr=0.01), CPU)
+        updates = list(worker.train(jobs_of(method, server, clients)))
+        found.append(method.combine(server, updates))
+        assert len(list(worker.evaluate(jobs_of(method, found[-1], clients)))) == 5
+    for group, tree in found[0].groups.items():
+        for name, tensor in tree.items():
+            torch.testing.assert_close(found[1].groups[group][name], tensor, rtol=1e-8, atol=1e-8)
+    assert not torch.equal(found[0].shared["shared.head.weight"], server.shared["shared.head.weight"])
 
 
 def test_a_modality_that_is_absent_keeps_its_tensors():

@@ -33,6 +33,7 @@ from fedaction.methods.central import EVERYONE
 from fedaction.methods.start import condensed, fresh, initial_state
 from fedaction.runs.asynchronous import Asynchronous, clock_rows
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved, prune, save_checkpoint
+from fedaction.runs.deploy import write_model
 from fedaction.runs.devices import deal_devices, fleet_of
 from fedaction.runs.environment import environment
 from fedaction.runs.evidence import confusion_of, samples_of, topology_of
@@ -87,6 +88,7 @@ class SingleRun:
         self.device = choose_device(run.device)
         infos = [self.clients[name].info for name in sorted(self.clients)]
         self.method = kind(infos, recipe.methods[run.method])
+        self._before = {info.id: info for info in infos}
         ready = condensed(self.method, self.clients, self.seed, self.device)
         if any(ready[info.id].info != info for info in infos):
             self.clients = ready
@@ -344,6 +346,7 @@ class SingleRun:
     # The end
 
     def _finish(self, state: RunState, engine: Engine) -> None:
+        write_model(self.folder / "model.safetensors", self.recipe, self._before, state.server)
         found = self._evaluate(state, engine)
         evidence: dict[str, dict[str, Any]] = {"confusion": {}, "topology": {}, "samples": {}}
         for item in found:

@@ -25,6 +25,11 @@ class Source(Settings):
     align: bool = True
     """Turn every frame about the vertical so that the shoulders lie along x."""
 
+    @property
+    def clip(self) -> tuple[int, int] | None:
+        """Of clips: frames of a video from one frame to the next, and the shorter side frames are brought to."""
+        return None
+
     @abstractmethod
     def load(self, seed: int) -> list[ClientData]:
         """The clients, prepared for training; `seed` is the recipe's `data_seed`."""

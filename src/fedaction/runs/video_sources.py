@@ -48,6 +48,11 @@ class StageVideoSource(Source):
     stage_cache: str = ""
     """Folder where clips are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
 
+    @property
+    def clip(self) -> tuple[int, int]:
+        """See `Source.clip`; as of a video with 30 frames a second."""
+        return max(1, round(30 * self.stage_seconds)), self.stage_size
+
     def load(self, seed: int) -> list[ClientData]:
         """See `Source.load`."""
         names = DOMAINS[self.stage_domain].actions
@@ -102,6 +107,11 @@ class VideoSource(Source):
     """Clips of each test video, evenly spread; 0: all that do not overlap, as the papers test."""
     video_cache: str = ""
     """Folder where decoded clips are kept; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+    @property
+    def clip(self) -> tuple[int, int]:
+        """See `Source.clip`."""
+        return self.video_stride, self.video_side
 
     def load(self, seed: int) -> list[ClientData]:
         """See `Source.load`. Files that cannot be read are left out, with a warning."""

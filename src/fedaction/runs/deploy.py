@@ -1,0 +1,51 @@
+"""From a run to a model file: the server's network, ready for `fedaction predict` and `fedaction export`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from fedaction.data.client import ClientInfo
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import ServerState
+from fedaction.federation.tree import tensors_of
+from fedaction.methods import METHODS
+from fedaction.methods.start import fresh
+from fedaction.methods.video import is_clip
+from fedaction.models.files import Card, save_model
+from fedaction.models.resnet3d import ResNet3D
+from fedaction.runs.recipe import Recipe
+
+
+def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> bool:
+    """Writes what a federation has learned about video, where all clients share one network.
+
+    Args:
+        path: of the model file.
+        recipe: of the run.
+        clients: as they are before frozen stages have seen their clips.
+        server: the last state.
+
+    Returns:
+        Whether there was a network to write: one for clips, all of it shared or frozen.
+    """
+    clip, info = recipe.source.clip, clients[min(clients)]
+    if clip is None or not is_clip(info.shape):
+        return False
+    kind = recipe.run.method
+    method = METHODS[kind]([clients[name] for name in sorted(clients)], recipe.methods[kind])
+    network = fresh(method, info, recipe.run.seeds[0])
+    if not isinstance(network, ResNet3D) or Scope.LOCAL in method.plan(info).scopes.values():
+        return False
+    own = tensors_of(network)
+    with torch.no_grad():
+        for name, tensor in method.served(server, info).items():
+            own[name].copy_(tensor)
+    frames, height, *_ = info.shape
+    stride, side = clip
+    about = {"method": kind, "seed": recipe.run.seeds[0], "configuration": recipe.configuration()}
+    card = Card(classes=info.classes, frames=frames, stride=stride, resize=side, crop=height, provenance=about)
+    save_model(path, network, card)
+    return True
