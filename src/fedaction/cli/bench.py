@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, err, out
+from fedaction.cli.common import JsonFlag, err, fail, out
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure speed: ratios within one run.")
 
@@ -72,6 +73,27 @@ def bench_fdarn(
     with err.status("measuring") as status:
         result = bench.bench_fdarn(clients, rounds, choose_device(device), lambda what: status.update(what))
     _show(result, as_json)
+
+
+@bench_app.command("video")
+def bench_video(
+    path: Annotated[Path | None, typer.Argument(help="A video; default: one that is made for it.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each contender.")] = 11,
+    as_json: JsonFlag = False,
+) -> None:
+    """Reading clips against the bare decoder over the same frames (1.00 = as fast)."""
+    from fedaction.runs import bench_video as bench
+
+    try:
+        with err.status("measuring") as status:
+            result = bench.bench_video(path, rounds=rounds, tick=lambda what: status.update(what))
+    except (ValueError, OSError) as error:
+        raise fail(str(error)) from None
+    if as_json:
+        print(json.dumps(result))
+        return
+    for what, key in (("all clips", "ratio"), ("clips by their first frames", "ratio_windows")):
+        out.print(f"{what}: {result[key]:.2f} of the bare decoder's speed", highlight=False)
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:
