@@ -47,7 +47,7 @@ STAGE: dict[str, Any] = {
 }
 CLIENTS = ["stage-0-kinect_v2", "stage-1-kinect_v1", "stage-2-openni_15"]
 
-OF_FSAR = [name for name in ANALYSES if name not in ("subspaces", "discriminator")]  # those are FDARN's
+OF_FSAR = [n for n in ANALYSES if n not in ("subspaces", "discriminator", "clock")]  # FDARN's; for runs with a clock
 
 
 def trained(folder: Path, **settings: Any) -> Path:

@@ -15,7 +15,7 @@ from rich.table import Table
 from fedaction import __version__
 from fedaction.cli.analyse import analyse
 from fedaction.cli.bench import bench_app
-from fedaction.cli.common import Bar, JsonFlag, RunDir, fail, out
+from fedaction.cli.common import Bar, JsonFlag, RunDir, fail, free_folder, out
 from fedaction.cli.data import data_app
 from fedaction.cli.distil import distil
 from fedaction.cli.export import export
@@ -66,7 +66,7 @@ def run(
         parsed = load_recipe(recipe, overrides)
     except RecipeError as error:
         raise fail(str(error)) from None
-    home = folder or _free(Path("runs"), parsed.run.name)
+    home = folder or free_folder(Path("runs"), parsed.run.name)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise fail(f"{home} exists and is not empty; choose another --out, or go on with `fedaction resume {home}`")
     _carry_out(lambda bar: _study().run_study(parsed, home, bar), home, as_json)
@@ -196,13 +196,6 @@ def _table(results: list[dict[str, Any]], key: str) -> Table:
         values = (result["clients"].get(client) for result in results)
         table.add_row(client, *("" if value is None else f"{100 * value:.1f}" for value in values))
     return table
-
-
-def _free(parent: Path, name: str) -> Path:
-    number = 1
-    while (parent / f"{name}-{number}").exists():
-        number += 1
-    return parent / f"{name}-{number}"
 
 
 def main() -> None:

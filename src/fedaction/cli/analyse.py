@@ -18,9 +18,13 @@ def analyse(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Which: curves, confusion, topology, coefficients, cka, landscape, epsilon, subspaces, "
+            help="Which: curves, clock, confusion, topology, coefficients, cka, landscape, epsilon, subspaces, "
             "discriminator; all by default."
         ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="For clock: the mean test accuracy (0 to 1) to reach; 0.9 of the best by default."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -41,7 +45,7 @@ def analyse(
                 err.print(what, highlight=False, markup=False)
 
         try:
-            done = analyses.analyse(folder, names or (), say)
+            done = analyses.analyse(folder, names or (), say, target)
         except (ValueError, OSError) as error:
             raise fail(str(error)) from None
     for name, reason in done.left_out.items():

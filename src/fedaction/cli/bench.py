@@ -96,6 +96,25 @@ def bench_video(
         out.print(f"{what}: {result[key]:.2f} of the bare decoder's speed", highlight=False)
 
 
+@bench_app.command("events")
+def bench_events(
+    devices: Annotated[int, typer.Option(min=1, help="Simulated devices, of four kinds in turn.")] = 1000,
+    updates: Annotated[int, typer.Option(min=1, help="Server updates to time.")] = 1000,
+    as_json: JsonFlag = False,
+) -> None:
+    """The asynchronous schedule on many devices: server updates a second, and what is not training."""
+    from fedaction.runs import bench_events as bench
+
+    with err.status("measuring"):
+        result = bench.bench_events(devices, updates)
+    if as_json:
+        print(json.dumps(result))
+        return
+    out.print(f"{devices:,} devices: {result['updates_per_second']:,.0f} server updates a second", highlight=False)
+    share = result["bookkeeping_to_training"]
+    out.print(f"the schedule takes {share:.2f} of the time that training does", highlight=False)
+
+
 def _show(result: dict[str, Any], as_json: bool) -> None:
     """Two engines compared."""
     if as_json:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, err, fail, out
+from fedaction.cli.common import JsonFlag, err, fail, free_folder, out
 
 if TYPE_CHECKING:
     from fedaction.runs.distil import DistilResult
@@ -46,7 +46,7 @@ def distil(
         warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
         try:
             parsed = load_distil_recipe(recipe, overrides)
-            home = home or _free(Path("runs"), parsed.settings.name)
+            home = home or free_folder(Path("runs"), parsed.settings.name)
             result = run_distil(parsed, home, bar)
         except (ValueError, OSError) as error:
             raise fail(str(error)) from None
@@ -121,10 +121,3 @@ def _table(result: DistilResult) -> Table:
                 f"{stage['seconds']:.0f}",
             )
     return table
-
-
-def _free(parent: Path, name: str) -> Path:
-    number = 1
-    while (parent / f"{name}-{number}").exists():
-        number += 1
-    return parent / f"{name}-{number}"

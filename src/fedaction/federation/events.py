@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from fedaction.federation.clock import Clock, Span
 from fedaction.federation.seeds import numpy_generator
@@ -74,9 +75,47 @@ class Events:
         return self.clock.span(client, number, now)
 
 
-def earliest(flights: Sequence[Flight]) -> Flight:
-    """The flight that arrives next; a RuntimeError where none ever will."""
-    found = min(flights, key=lambda flight: flight.place, default=None)
-    if found is None or math.isinf(found.span.finish):
-        raise RuntimeError("no client is left that will ever answer: all devices have vanished")
-    return found
+class InFlight:
+    """The jobs under way, by when their answers come. Changed in place; `values` gives them as a value."""
+
+    def __init__(self, flights: Iterable[Flight] = ()) -> None:
+        self._flights: dict[int, Flight] = {}
+        self._arriving: list[tuple[float, int]] = []  # heaps of `Flight.place`
+        self._unknown: list[tuple[float, int]] = []
+        self.clients: set[str] = set()
+        for flight in flights:
+            self.add(flight)
+
+    def add(self, flight: Flight) -> None:
+        """A client has been asked."""
+        self._flights[flight.number] = flight
+        self.clients.add(flight.client)
+        heapq.heappush(self._arriving, flight.place)
+        if flight.update is None and not flight.span.lost:
+            heapq.heappush(self._unknown, flight.place)
+
+    def next(self) -> Flight:
+        """What arrives next; a RuntimeError where nothing ever will."""
+        if not self._arriving or math.isinf(self._arriving[0][0]):
+            raise RuntimeError("no client is left that will ever answer: all devices have vanished")
+        return self._flights[self._arriving[0][1]]
+
+    def land(self) -> Flight:
+        """What arrives next, which is then no longer in flight."""
+        flight = self.next()
+        heapq.heappop(self._arriving)
+        del self._flights[flight.number]
+        self.clients.discard(flight.client)
+        return flight
+
+    def unknown(self, count: int) -> list[Flight]:
+        """The next few whose answers have not been computed; `answer` must be told of each."""
+        return [self._flights[heapq.heappop(self._unknown)[1]] for _ in range(min(count, len(self._unknown)))]
+
+    def answer(self, flight: Flight, update: Update) -> None:
+        """A flight's answer has been computed; what the client was sent is let go."""
+        self._flights[flight.number] = replace(flight, update=update, payload={})
+
+    def values(self) -> tuple[Flight, ...]:
+        """All of them, in the order in which the clients were asked."""
+        return tuple(self._flights[number] for number in sorted(self._flights))

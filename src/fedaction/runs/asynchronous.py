@@ -7,11 +7,11 @@ it: jobs in flight are trained a few at a time, in the order in which they arriv
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from fedaction.engines.base import Engine
-from fedaction.federation.events import Events, Flight, earliest
+from fedaction.federation.events import Events, Flight, InFlight
 from fedaction.federation.staleness import staleness_of
 from fedaction.federation.state import Job, Member, Update
 from fedaction.federation.tree import Tree, tree_bytes
@@ -21,19 +21,31 @@ from fedaction.runs.checkpoint import RunState
 from fedaction.runs.metrics import Row
 
 
-@dataclass
-class _Tally:
-    """What happened in a round."""
+class _Working:
+    """A run's state while it is being advanced, and what happens meanwhile; changed in place."""
 
-    down: int = 0
-    up: int = 0
-    lost: int = 0
-    refused: dict[str, str] = field(default_factory=dict[str, str])
-    seen: dict[str, list[Mapping[str, float]]] = field(default_factory=dict[str, list[Mapping[str, float]]])
+    def __init__(self, state: RunState) -> None:
+        self.server, self.time, self.launched = state.server, state.time, state.launched
+        self.flights = InFlight(state.flights)
+        self.locals, self.visits, self.busy = dict(state.locals), dict(state.visits), dict(state.busy)
+        self.waiting: list[Update] = []
+        self.down = self.up = self.lost = self.accepted = 0
+        self.refused: dict[str, str] = {}
+        self.seen: dict[str, list[Mapping[str, float]]] = {}
 
-    @property
-    def accepted(self) -> int:
-        return sum(len(found) for found in self.seen.values())
+    def frozen(self, state: RunState, round: int) -> RunState:
+        """The state after the round."""
+        return replace(
+            state,
+            round=round,
+            server=self.server,
+            time=self.time,
+            launched=self.launched,
+            flights=self.flights.values(),
+            locals=self.locals,
+            visits=self.visits,
+            busy=self.busy,
+        )
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ class Asynchronous:
         updates: accepted updates that make a round; more where the method combines several at a time.
         oldest: updates older than this many server updates are refused; None: none is too old.
         ahead: how many jobs are trained at a time.
-        local: a client's LOCAL tensors, as they are or as they start.
+        local: a client's LOCAL tensors: among those of the clients that have trained, or as they start.
         frozen: bytes of FROZEN tensors that a client is sent the first time.
     """
 
@@ -57,115 +69,103 @@ class Asynchronous:
     updates: int
     oldest: int | None
     ahead: int
-    local: Callable[[RunState, str], Tree]
+    local: Callable[[Mapping[str, Tree], str], Tree]
     frozen: Callable[[str], int]
 
     def advance(self, state: RunState, engine: Engine, round: int) -> tuple[RunState, list[Row], list[str]]:
         """One round: the state after it, its rows, and what the user should know."""
-        tally = _Tally()
-        if not state.launched:
+        now = _Working(state)
+        if not now.launched:
             for client in self.events.first(self.members):
-                state = self._launch(state, client, tally)
-        waiting: list[Update] = []
-        while tally.accepted < self.updates or waiting:
-            flight = earliest(state.flights)
+                self._launch(now, client)
+        while now.accepted < self.updates or now.waiting:
+            flight = now.flights.next()
             if flight.update is None and not flight.span.lost:
-                state = self._train(state, engine, round)
-                continue
-            state = self._land(state, flight)
-            if flight.update is None:
-                tally.lost += 1
+                self._train(now, engine, round)
             else:
-                tally.up += tree_bytes(flight.update.tree)
-                reason = self._refusal(state, flight.update)
-                if reason:
-                    tally.refused[flight.client] = reason
-                else:
-                    state = self._accept(state, flight.update, waiting, tally)
-            working = [other.client for other in state.flights]
-            successor = self.events.successor(flight.client, state.launched + 1, self.members, working)
-            state = self._launch(state, successor, tally)
-        return replace(state, round=round), self._rows(state, round, tally), list(tally.refused.values())
+                self._land(now)
+        return now.frozen(state, round), self._rows(now, round), list(now.refused.values())
 
-    def _launch(self, state: RunState, client: str, tally: _Tally) -> RunState:
+    def _launch(self, now: _Working, client: str) -> None:
         """Sends a client the server's present model."""
-        number, info = state.launched + 1, self.method.clients[client]
-        payload = self.method.payload(state.server, info)
-        tally.down += tree_bytes(payload) + (0 if state.visits.get(client) else self.frozen(client))
-        span = self.events.span(client, number, state.time)
-        flight = Flight(client, number, state.server.version, span, payload)
-        visits = {**state.visits, client: state.visits.get(client, 0) + 1}
-        return replace(state, launched=number, flights=(*state.flights, flight), visits=visits)
+        now.launched += 1
+        payload = self.method.payload(now.server, self.method.clients[client])
+        now.down += tree_bytes(payload) + (0 if now.visits.get(client) else self.frozen(client))
+        now.visits[client] = now.visits.get(client, 0) + 1
+        span = self.events.span(client, now.launched, now.time)
+        now.flights.add(Flight(client, now.launched, now.server.version, span, payload))
 
-    def _train(self, state: RunState, engine: Engine, round: int) -> RunState:
+    def _train(self, now: _Working, engine: Engine, round: int) -> None:
         """Computes the next answers that are not known yet."""
-        pending = [f for f in sorted(state.flights, key=lambda f: f.place) if f.update is None and not f.span.lost]
+        flights = now.flights.unknown(self.ahead)
+        groups = [self.method.clients[flight.client].group for flight in flights]
         jobs = [
-            Job(
-                flight.client,
-                self.method.clients[flight.client].group,
-                flight.version,
-                round,
-                flight.payload,
-                self.local(state, flight.client),
-                flight.number,
-            )
-            for flight in pending[: self.ahead]
+            Job(f.client, group, f.version, round, f.payload, self.local(now.locals, f.client), f.number)
+            for f, group in zip(flights, groups, strict=True)
         ]
-        found = {update.client: update for update in engine.train(jobs)}
-        flights = (replace(f, update=found[f.client], payload={}) if f.client in found else f for f in state.flights)
-        return replace(state, flights=tuple(flights))
+        for flight, update in zip(flights, engine.train(jobs), strict=True):
+            now.flights.answer(flight, update)
 
-    def _land(self, state: RunState, flight: Flight) -> RunState:
-        """The clock goes on to a flight's arrival."""
-        busy = {**state.busy, flight.client: state.busy.get(flight.client, 0.0) + flight.span.busy}
-        flights = tuple(other for other in state.flights if other.number != flight.number)
-        return replace(state, time=flight.span.finish, busy=busy, flights=flights)
+    def _land(self, now: _Working) -> None:
+        """The clock goes on to the next arrival: its answer is used, and somebody is asked in its place."""
+        flight = now.flights.land()
+        now.time = flight.span.finish
+        now.busy[flight.client] = now.busy.get(flight.client, 0.0) + flight.span.busy
+        if flight.update is None:
+            now.lost += 1
+        else:
+            now.up += tree_bytes(flight.update.tree)
+            reason = self._refusal(now, flight.update)
+            if reason:
+                now.refused[flight.client] = reason
+            else:
+                self._accept(now, flight.update)
+        self._launch(now, self.events.successor(flight.client, now.launched + 1, self.members, now.flights.clients))
 
-    def _refusal(self, state: RunState, update: Update) -> str:
+    def _refusal(self, now: _Working, update: Update) -> str:
         """Why an update is not used; "" where it is."""
         info = self.method.clients[update.client]
-        expected = Job(update.client, info.group, 0, 0, self.method.payload(state.server, info), {})
-        reason = problem(update, expected) or ""
+        expected = Job(update.client, info.group, 0, 0, self.method.payload(now.server, info), {})
         try:
-            age = staleness_of(state.server, update)
+            age = staleness_of(now.server, update)
         except ValueError as error:
             return str(error)
+        reason = problem(update, expected) or ""
         if not reason and self.oldest is not None and age > self.oldest:
             reason = f"client {update.client!r} sent an update {age} server updates old; {self.oldest} is the most"
         return reason
 
-    def _accept(self, state: RunState, update: Update, waiting: list[Update], tally: _Tally) -> RunState:
+    def _accept(self, now: _Working, update: Update) -> None:
         """Notes an update, and combines those that wait once they are enough."""
-        age = float(staleness_of(state.server, update))
-        tally.seen.setdefault(update.client, []).append({**update.metrics, "staleness": age})
-        waiting.append(replace(update, local={}))
+        age = float(staleness_of(now.server, update))
+        now.accepted += 1
+        now.seen.setdefault(update.client, []).append({**update.metrics, "staleness": age})
+        now.waiting.append(replace(update, local={}))
         if update.local:
-            state = replace(state, locals={**state.locals, update.client: update.local})
-        if len(waiting) < self.method.buffered:
-            return state
-        server = self.method.combine(state.server, sorted(waiting, key=lambda u: u.client))
-        waiting.clear()
-        return replace(state, server=server)
+            now.locals[update.client] = update.local
+        if len(now.waiting) >= self.method.buffered:
+            now.server = self.method.combine(now.server, sorted(now.waiting, key=lambda u: u.client))
+            now.waiting.clear()
 
-    def _rows(self, state: RunState, round: int, tally: _Tally) -> list[Row]:
-        """A client's values are means over its updates in the round."""
+    def _rows(self, now: _Working, round: int) -> list[Row]:
+        """A client's values are means over its updates in the round; of their ages the largest is there too."""
 
         def group(client: str) -> str:
             return self.method.clients[client].group
 
         rows: list[Row] = []
-        for client, found in sorted(tally.seen.items()):
-            rows += [Row(round, client, group(client), "train", n, v) for n, v in _means(found).items()]
-            rows.append(Row(round, client, group(client), "train", "updates", len(found)))
-        rows += [Row(round, client, group(client), "server", "refused", 1) for client in sorted(tally.refused)]
+        for client, found in sorted(now.seen.items()):
+            oldest = max(values["staleness"] for values in found)
+            values = {**_means(found), "staleness_max": oldest, "updates": len(found)}
+            rows += [Row(round, client, group(client), "train", name, value) for name, value in values.items()]
+        rows += [Row(round, client, group(client), "server", "refused", 1) for client in sorted(now.refused)]
         counts = {
-            "participants": tally.accepted,
-            "refused": len(tally.refused),
-            "dropped": tally.lost,
+            "participants": now.accepted,
+            "refused": len(now.refused),
+            "dropped": now.lost,
             "combined": 1,
-            "bytes_down": tally.down,
-            "bytes_up": tally.up,
+            "bytes_down": now.down,
+            "bytes_up": now.up,
         }
         return rows + [Row(round, "", "", "server", name, value) for name, value in counts.items()]
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fedaction.data.client import ClientData, ClientInfo, Examples
 from fedaction.data.graph import partition
 from fedaction.data.layout import KINECT_V2
+from fedaction.data.processes import cores
 from fedaction.engines.base import Engine, Training, plan_of, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
@@ -29,7 +30,6 @@ from fedaction.methods.fdarn import FDARN, FDARNSettings
 from fedaction.methods.start import fresh, initial_state
 from fedaction.models.mlp import MLP
 from fedaction.models.stgcn import STGCN
-from fedaction.runs.single import cores
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,15 @@ from fedaction.methods.distillation import ClsTarget, KdLoss, Reduction
 from fedaction.methods.settings import Settings
 from fedaction.models.resnet3d import BLOCKS
 from fedaction.runs.clip_sources import CLIP_SOURCES, ClipSource
-from fedaction.runs.recipe import RecipeError, check_choice, explained, name_of, nearest, read_overrides, toml_value
+from fedaction.runs.recipe import (
+    RecipeError,
+    check_choice,
+    explained,
+    nearest,
+    read_overrides,
+    read_recipe,
+    toml_value,
+)
 
 
 def _listed(value: Any) -> Any:
@@ -155,16 +162,7 @@ class DistilRecipe:
 
 def load_distil_recipe(path: Path, overrides: Sequence[str] = ()) -> DistilRecipe:
     """Reads a recipe file, with `key=value` overrides. Raises RecipeError with a message for people."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RecipeError(f"there is no recipe {path}; recipes/edge/distil.toml comes with the project") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"the recipe {path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path} is not valid TOML: {error}") from None
-    values.setdefault("name", name_of(path))
-    return parse_distil_recipe(values | read_overrides(overrides), str(path))
+    return parse_distil_recipe(read_recipe(path) | read_overrides(overrides), str(path))
 
 
 def parse_distil_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> DistilRecipe:

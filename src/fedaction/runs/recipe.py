@@ -192,6 +192,11 @@ def _contents(name: str) -> str:
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Reads a recipe file, with `key=value` overrides. Raises RecipeError with a message for people."""
+    return parse_recipe(read_recipe(path) | read_overrides(overrides), str(path))
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """A recipe file's keys and values, not yet validated; a name is filled in."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -200,8 +205,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"the recipe {path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{path} is not valid TOML: {error}") from None
-    values.setdefault("name", name_of(path))
-    return parse_recipe(values | read_overrides(overrides), str(path))
+    return {"name": _name_of(path), **values}
 
 
 def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -278,7 +282,7 @@ def toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def name_of(path: Path) -> str:
+def _name_of(path: Path) -> str:
     """A run's name from where its recipe lies (recipes/fsar/demo.toml: fsar-demo), fit for a file name."""
     text = path.stem if path.parent.name in ("", "recipes") else f"{path.parent.name}-{path.stem}"
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-") or "run"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from fedaction.data.augment import Augment
 from fedaction.data.client import ClientData
+from fedaction.data.processes import cores
 from fedaction.engines.base import Engine, Evaluation, Training, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
@@ -63,11 +63,6 @@ def choose_device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device = 'cuda', but torch sees no CUDA device here; use --device cpu or auto")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def snapshot_rounds(rounds: int) -> set[int]:
@@ -318,11 +313,11 @@ class SingleRun:
     def _job(self, state: RunState, client: str, round: int, payload: Callable[..., Tree]) -> Job:
         info = self.clients[client].info
         shared = payload(state.server, info)
-        return Job(client, info.group, state.server.version, round, shared, self._local(state, client))
+        return Job(client, info.group, state.server.version, round, shared, self._local(state.locals, client))
 
-    def _local(self, state: RunState, client: str) -> Tree:
-        """A client's LOCAL tensors."""
-        local = state.locals.get(client)
+    def _local(self, locals_: Mapping[str, Tree], client: str) -> Tree:
+        """A client's LOCAL tensors: among those of the clients that have trained, or as they start."""
+        local = locals_.get(client)
         return self._first(client, Scope.LOCAL) if local is None else local
 
     def _first(self, client: str, scope: Scope) -> dict[str, Tensor]:

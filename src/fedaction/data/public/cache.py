@@ -14,22 +14,18 @@ import os
 import shutil
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from fedaction.data.dataset import Issue
+from fedaction.data.processes import alone
 from fedaction.data.public.base import Listing, Reader
 from fedaction.data.public.pool import read_sources
 from fedaction.data.public.readers import reader as reader_called
 from fedaction.data.store import accept
 from fedaction.data.store_file import FRAMES, HEADER, VERSION, StoreWriter, beside, move_into_place
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where nothing makes a second process wait
-    fcntl = None
 
 _SEAL, _SEAL_VERSION = "seal.json", 1
 _CRC_BYTES = 4 * 2**20
@@ -67,8 +63,7 @@ def prepare_public(
     sizes, fingerprint = _fingerprint(root, listing)
     made_by = [_SEAL_VERSION, VERSION, reader.name, reader.version, reader.layout.to_dict()]
     place = _folder(cache) / f"{reader.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:12]}"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(place):
+    with alone(place):
         stale = _stale(place, reader.name, made_by, fingerprint)
         if stale is None:
             return place / reader.name
@@ -117,22 +112,6 @@ def _fingerprint(root: Path, listing: Listing) -> tuple[list[int], str]:
             f"{os.path.relpath(path, root)}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "replace")
         )
     return sizes[: len(listing.sources)], digest.hexdigest()
-
-
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """One process at a time; however it ends, the next may go on."""
-    handle = os.open(place.with_name(f".{place.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                warnings.warn(f"another process is making {place}: waiting for it", stacklevel=4)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _stale(place: Path, name: str, made_by: list[Any], fingerprint: str) -> str | None:

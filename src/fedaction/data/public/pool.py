@@ -6,21 +6,18 @@ Loads no torch: workers start afresh ("spawn") and would each load it.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing.connection import wait
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from fedaction.data.processes import cores, start_worker
 from fedaction.data.public.base import Reader, Source
 
 _CHUNK_BYTES, _CHUNK_FILES = 2 * 2**20, 32  # of a task; long enough to make handing it over cheap
@@ -55,13 +52,13 @@ def read_sources(reader: Reader, sources: Sequence[Source], sizes: Sequence[int]
     """
     if workers < 0:
         raise ValueError(f"workers must be 0 (one for each core) or more, got {workers}")
-    workers = workers or (_cores() if sum(sizes) > _SMALL_BYTES else 1)
+    workers = workers or (cores() if sum(sizes) > _SMALL_BYTES else 1)
     if workers == 1:
         for source in sources:
             yield _read(reader, source.path, [sample.span for sample in source.samples])
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker)
     waiting: deque[Future[list[Content]]] = deque()
     chunks = _chunks(sources, sizes)
     try:
@@ -79,10 +76,6 @@ def read_sources(reader: Reader, sources: Sequence[Source], sizes: Sequence[int]
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _chunks(sources: Sequence[Source], sizes: Sequence[int]) -> Iterator[list[tuple[Path, list[Span]]]]:
     chunk: list[tuple[Path, list[Span]]] = []
     held = 0
@@ -94,19 +87,6 @@ def _chunks(sources: Sequence[Source], sizes: Sequence[int]) -> Iterator[list[tu
             chunk, held = [], 0
     if chunk:
         yield chunk
-
-
-def _start() -> None:
-    """In a worker: leave Ctrl-C to the parent, and end with it however it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def leave() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=leave, daemon=True).start()
 
 
 def _read_chunk(reader: Reader, chunk: list[tuple[Path, list[Span]]]) -> list[Content]:

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from fedaction.data.client import ClientData, ClientInfo, Examples
 from fedaction.data.features.make import cache_folder
+from fedaction.data.processes import alone
 from fedaction.data.stage.actions import number
 from fedaction.data.stage.footage_crew import Take, film_takes
-from fedaction.data.stage.footage_file import Contents, Footage, alone, load_footage, write_footage
+from fedaction.data.stage.footage_file import Contents, Footage, load_footage, write_footage
 from fedaction.data.stage.scene import DOMAINS, Variety
 from fedaction.federation import seeds
 from fedaction.federation.seeds import derive, numpy_generator

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaction.data.processes import cores, start_worker
 from fedaction.data.stage.actors import actor
 from fedaction.data.stage.film import film
 from fedaction.data.stage.performance import perform
@@ -67,7 +64,7 @@ def film_takes(
     """
     each, bytes_each = settings["clips"], settings["frames"] * settings["size"] ** 2 * 3
     tasks = [(takes[i : i + _CHUNK], begin + i * each * bytes_each) for i in range(0, len(takes), _CHUNK)]
-    workers = workers or (_cores() if len(takes) * each * bytes_each > _SMALL_BYTES else 1)
+    workers = workers or (cores() if len(takes) * each * bytes_each > _SMALL_BYTES else 1)
     done, total = 0, len(takes) * each
     if workers == 1:
         for task in tasks:
@@ -75,7 +72,7 @@ def film_takes(
             if progress is not None:
                 progress(done, total)
         return
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_start)
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=start_worker)
     try:
         for future in as_completed([pool.submit(_film_some, settings, *task, path) for task in tasks]):
             done += future.result()
@@ -109,20 +106,3 @@ def _film_some(settings: dict[str, Any], takes: list[Take], at: int, path: Path)
         file.seek(at)
         file.write(np.concatenate(made).tobytes())
     return len(takes) * each
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _start() -> None:
-    """In a worker: leave Ctrl-C to the parent, and end with it however it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def leave() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=leave, daemon=True).start()

@@ -12,10 +12,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,11 +23,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from fedaction.data.store_file import beside, move_into_place
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where nothing makes a second process wait
-    fcntl = None
 
 HEADER, CLIPS = "footage.json", "clips.npy"
 FORMAT, VERSION = "fedaction-footage", 1
@@ -150,25 +143,6 @@ def load_footage(path: Path) -> Footage:
         people=tuple(held.people),
         settings=held.settings,
     )
-
-
-@contextmanager
-def alone(out: Path) -> Iterator[None]:
-    """One process at a time makes what is to be at a place; however it ends, the next may go on."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(out.with_name(f".{out.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                warnings.warn(f"another process is making {out}: waiting for it", stacklevel=4)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            for left in out.parent.glob(f".{out.name}.*/"):  # by a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _check(held: Contents, where: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ import torch
 from fedaction.data import partition
 from fedaction.data.client import ClientData, ClientInfo, Examples
 from fedaction.data.dataset import Issue
+from fedaction.data.processes import cores
 from fedaction.data.video.base import VideoSample, VideoSet, some
 from fedaction.data.video.cache import ClipCache
 from fedaction.data.video.clips import ClipSpec
@@ -163,11 +163,6 @@ def _in_order(jobs: Sequence[_Job], workers: int) -> Iterator[_Loaded]:
         finally:
             for future in pending:
                 future.cancel()
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _divide(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.runs.analyses.cka import cka
+from fedaction.runs.analyses.clock import clock
 from fedaction.runs.analyses.coefficients import coefficients
 from fedaction.runs.analyses.confusion import confusion
 from fedaction.runs.analyses.curves import curves
@@ -26,6 +27,7 @@ from fedaction.runs.report import write_report
 Say = Callable[[str], None]
 ANALYSES: dict[str, Callable[[Study, Say], Finding]] = {
     "curves": lambda study, _: curves(study),
+    "clock": lambda study, _: clock(study),
     "confusion": lambda study, _: confusion(study),
     "topology": lambda study, _: topology(study),
     "coefficients": lambda study, _: coefficients(study),
@@ -55,16 +57,20 @@ class Analysed:
     left_out: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def analyse(folder: Path, names: Sequence[str] = (), say: Say = lambda _: None) -> Analysed:
+def analyse(
+    folder: Path, names: Sequence[str] = (), say: Say = lambda _: None, target: float | None = None
+) -> Analysed:
     """Analyses a run from its last checkpoint and writes its report again.
 
     Args:
         folder: the run directory.
         names: which analyses; none: all that apply.
         say: hears how it goes.
+        target: for `clock`, the mean test accuracy (0..1) that the time to is measured; None: 0.9 of the best.
 
     Raises:
-        ValueError: a name that is none, or a folder that is no run. The message says what there is.
+        ValueError: a name that is none, a target that is no share, or a folder that is no run. The message says what
+            there is.
     """
     for name in names:
         if name not in ANALYSES:
@@ -72,7 +78,7 @@ def analyse(folder: Path, names: Sequence[str] = (), say: Say = lambda _: None) 
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(f"there is no analysis {name!r}{hint}; there are {', '.join(ANALYSES)}")
     with only_one(folder):
-        study = Study(folder)
+        study = Study(folder, target)
         done = Analysed(folder / "report.html")
         for place, (name, work) in enumerate(ANALYSES.items()):
             if names and name not in names:

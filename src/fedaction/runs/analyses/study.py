@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.processes import cores
 from fedaction.engines.base import Applied
 from fedaction.federation.tree import Tree
 from fedaction.methods.start import fresh
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved
 from fedaction.runs.recipe import Recipe, RecipeError, load_recipe
-from fedaction.runs.single import SingleRun, cores
+from fedaction.runs.single import SingleRun
 from fedaction.runs.study import Quiet, load_clients, parts_of
 
 Result = TypeVar("Result")
@@ -75,11 +76,16 @@ class Trained:
 class Study:
     """A run directory with its baselines; of several seeds, the first."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises RecipeError or ValueError where there is nothing to analyse."""
+    def __init__(self, folder: Path, target: float | None = None) -> None:
+        """Raises RecipeError or ValueError where there is nothing to analyse.
+
+        `target` is the accuracy that `clock` measures the time to; None: it chooses one.
+        """
+        if target is not None and not 0 < target <= 1:
+            raise ValueError(f"the target is an accuracy above 0 and up to 1 (0.6 for 60 %), got {target}")
         if not (folder / "recipe.toml").exists():
             raise RecipeError(f"{folder} is not a run directory: it has no recipe.toml")
-        self.folder = folder
+        self.folder, self.target = folder, target
         self.recipe = load_recipe(folder / "recipe.toml")
         self.seed = self.recipe.run.seeds[0]
         self.homes = {method: home for method, seed, home in parts_of(self.recipe, folder) if seed == self.seed}

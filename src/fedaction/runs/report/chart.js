@@ -1,4 +1,4 @@
-// Line charts over rounds: bands, hover, keyboard.
+// Line charts over rounds, or over time: bands, hover, keyboard.
 
 function niceTicks(low, high, count) {
   const rough = (high - low || 1) / count;
@@ -43,9 +43,10 @@ function stretches(values) {
 }
 
 // spec: label (said to screen readers), series [{name, colour, dash, x, y, sd}], show (value to text),
-// and, if wanted, height, domain [low, high], ends (name the lines at their ends), floor (lowest value of the axis).
+// and, if wanted, height, domain [low, high], ends (name the lines at their ends), floor (lowest value of the axis),
+// across (the unit of x, where that is a time from 0 on and not a round).
 function lineChart(host, spec) {
-  const { series, show, height = 300, ends = false } = spec;
+  const { series, show, height = 300, ends = false, across } = spec;
   const rounds = [...new Set(series.flatMap((line) => line.x))].sort((a, b) => a - b);
   const frame = host.appendChild(el("div", { class: "chart" }));
   const at = series.map((line) => new Map(line.x.map((round, i) => [round, i])));
@@ -55,7 +56,9 @@ function lineChart(host, spec) {
   const ticks = niceTicks(low, high, height < 200 ? 3 : 5);
   const mark = show === format.percent ? (tick) => `${Number((100 * tick).toFixed(1))}${THIN}%` : show;
   const [bottom, top] = [ticks[0], ticks.at(-1)];
-  const [first, final] = [rounds[0], Math.max(rounds.at(-1), rounds[0] + 1)];
+  const [first, final] = across ? [0, rounds.at(-1) || 1] : [rounds[0], Math.max(rounds.at(-1), rounds[0] + 1)];
+  const columns = (count) => (across ? niceTicks(first, final, count).filter((tick) => tick <= final) : roundTicks(first, final, count));
+  const when = (round) => (across ? `${format.number(round)} ${across}` : `round ${round}`);
   const last = series.map((line) => line.y.findLastIndex((value) => value !== null));
   const told = series.flatMap((line, k) => (last[k] < 0 ? [] : `${line.name} ends at ${show(line.y[last[k]])}`));
 
@@ -71,7 +74,7 @@ function lineChart(host, spec) {
       height,
       role: "img",
       tabindex: 0,
-      "aria-label": `${spec.label}. ${told.join("; ")}. Arrow keys read single rounds.`,
+      "aria-label": `${spec.label}. ${told.join("; ")}. Arrow keys read single ${across ? "points" : "rounds"}.`,
     });
 
     for (const tick of ticks) {
@@ -80,14 +83,14 @@ function lineChart(host, spec) {
         svg("text", { class: "tick", x: box.left - 8, y: py(tick) + 4, "text-anchor": "end" }, mark(tick)),
       );
     }
-    for (const round of roundTicks(first, final, clamp(width / 65, 2, 10))) {
+    for (const round of columns(clamp(width / 65, 2, 10))) {
       picture.append(
-        svg("text", { class: "tick", x: px(round), y: height - box.bottom + 18, "text-anchor": "middle" }, String(round)),
+        svg("text", { class: "tick", x: px(round), y: height - box.bottom + 18, "text-anchor": "middle" }, across ? format.number(round) : String(round)),
       );
     }
     if (height >= 200) {
       const middle = (box.left + width - box.right) / 2;
-      picture.append(svg("text", { class: "axis", x: middle, y: height - 4, "text-anchor": "middle" }, "round"));
+      picture.append(svg("text", { class: "axis", x: middle, y: height - 4, "text-anchor": "middle" }, across ?? "round"));
     }
 
     for (const { x, y, sd, colour } of series) {
@@ -141,7 +144,7 @@ function lineChart(host, spec) {
           el("b", {}, show(value)), sd === null || sd === undefined ? "" : ` ± ${show(sd)}`)),
       );
       const rect = picture.getBoundingClientRect();
-      const title = spec.title ? `${spec.title}, round ${round}` : `Round ${round}`;
+      const title = spec.title ? `${spec.title}, ${when(round)}` : when(round).replace(/^r/, "R");
       showTip(rect.left + px(round), clientY ?? rect.top + height / 2, el("strong", {}, title), el("table", {}, list));
     };
     const clear = () => {

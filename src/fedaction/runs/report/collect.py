@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.report import files
+from fedaction.runs.report.clock import Clocked, clocked
 from fedaction.runs.report.files import Analysis, Confusion, Evidence, Result, Sample, Topology, finite
 
 Series = dict[int, float | None]  # value by round
@@ -71,6 +72,7 @@ class MethodData:
         final: mean over clients at the end.
         client_final: each client's accuracy at the end.
         evidence: what the first seed that has any left to look at.
+        clocks: of every seed that has a virtual clock.
     """
 
     name: str
@@ -87,6 +89,7 @@ class MethodData:
     final: Final
     client_final: dict[str, Final]
     evidence: Evidence
+    clocks: tuple[Clocked, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,8 +173,9 @@ def collect(run_dir: Path) -> ReportData:
     order = [name for name in dict.fromkeys([*wanted, *baselines]) if baselines.get(name)]
 
     result = files.read_result(run_dir / "result.json")
-    methods = [_method(own[0].method or str(recipe.get("method", "this run")), own)]
-    methods += [_method(name, baselines[name]) for name in order]
+    sampled = bool(recipe.get("clients_per_round") or recipe.get("late"))
+    methods = [_method(own[0].method or str(recipe.get("method", "this run")), own, sampled)]
+    methods += [_method(name, baselines[name], sampled) for name in order]
     tested = [client for m in methods for client in (*m.client_accuracy, *m.client_final)]
     trained = [metric.client for run in own for metric in run.metrics if metric.client]
     groups = {m.client: m.group for run in own for m in run.metrics if m.client and m.group}
@@ -240,7 +244,8 @@ def _run(folder: Path, seed: str | None) -> _Run | None:
     return _Run(folder, seed, method, read_rows(path), result)
 
 
-def _method(name: str, runs: Sequence[_Run]) -> MethodData:
+def _method(name: str, runs: Sequence[_Run], sampled: bool) -> MethodData:
+    """One method's runs; `sampled`: only some clients are asked at a time."""
     accuracy = [run.series("test", "accuracy") for run in runs]
     clients = dict.fromkeys(client for seed in accuracy for client in seed if client)
     finals = [_final(run, seed) for run, seed in zip(runs, accuracy, strict=True)]
@@ -276,6 +281,7 @@ def _method(name: str, runs: Sequence[_Run]) -> MethodData:
         final=final,
         client_final={client: _spread(by_client.get(client) for _, by_client in finals) for client in ended},
         evidence=next((e for e in evidence if e.confusion or e.topology or e.samples), Evidence()),
+        clocks=tuple(found for run in runs if (found := clocked(run.metrics, run.folder, sampled)) is not None),
     )
 
 

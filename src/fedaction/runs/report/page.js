@@ -16,7 +16,7 @@ if (data.synthetic) {
 }
 
 const missing = [];
-for (const draw of [drawAccuracy, drawTable, drawLoss, drawConfusion, drawTraffic, drawTopology, drawPlayer, drawAnalyses]) {
+for (const draw of [drawAccuracy, drawClock, drawTable, drawLoss, drawConfusion, drawTraffic, drawTopology, drawPlayer, drawAnalyses]) {
   try {
     const reason = draw();
     if (reason) missing.push(reason);

@@ -9,9 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 from fedaction.runs.files import write_atomically
+from fedaction.runs.report.clock import unit_of
 from fedaction.runs.report.collect import Curve, Final, MethodData, ReportData, collect
 from fedaction.runs.report.files import Analysis, Sample, Topology, finite
 
@@ -21,6 +23,7 @@ SCRIPTS = (
     "chart.js",
     "heatmap.js",
     "results.js",
+    "clock.js",
     "body.js",
     "topology.js",
     "player.js",
@@ -34,6 +37,7 @@ _SPELLING = {
     "fdarn": "FDARN",
     "edge": "Edge",
     "fedvssl": "FedVSSL",
+    "fedbuff": "FedBuff",
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
     "fedbn": "FedBN",
@@ -133,7 +137,8 @@ def _bytes(number: float) -> str:
     return f"{number:.4g} TB"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time for people, as precise as it is long."""
     if seconds < 90:
         return f"{seconds:.3g} s"
     minutes = round(seconds / 60)
@@ -152,7 +157,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
     if result and result.engine:
         facts.append(("Engine", result.engine))
     if first.seconds is not None:
-        facts.append(("Time", _duration(first.seconds)))
+        facts.append(("Time", duration(first.seconds)))
     if first.traffic is not None:
         up, down = first.traffic.total_up.last or 0.0, first.traffic.total_down.last or 0.0
         facts.append(("Traffic", f"{_bytes(up)} up, {_bytes(down)} down"))
@@ -163,12 +168,14 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
 
 def _payload(data: ReportData) -> dict[str, Any]:
     """Plain JSON values. What belongs to clients is in lists, in their order: a name is no safe key."""
+    unit, seconds = unit_of(max((clock.time for method in data.methods for clock in method.clocks), default=0.0))
     return {
         "facts": _facts(data),
         "synthetic": data.synthetic,
         "clients": data.clients,
         "groups": [data.groups.get(client, "") for client in data.clients],
-        "methods": [_method(method, data.clients) for method in data.methods],
+        "unit": f"virtual {unit}",
+        "methods": [_method(m, data.clients) | {"clock": _clock(m, seconds)} for m in data.methods],
         "confusions": [
             {
                 "method": i,
@@ -211,6 +218,29 @@ def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
         "refused": [[client, _rounded(value)] for client, value in method.refused.items()],
         "final": _final(method.final),
         "finals": [_final(method.client_final.get(c, nobody)) for c in clients],
+    }
+
+
+def _clock(method: MethodData, unit: float) -> dict[str, Any] | None:
+    """Accuracy by virtual time, in units of so many seconds, and how busy devices were; means over seeds."""
+    clocks = method.clocks
+    if not clocks:
+        return None
+    drawn = _curve(method.accuracy)
+    times = [[clock.times[r] for clock in clocks if r in clock.times] for r in drawn["x"]]
+    kept = [i for i, found in enumerate(times) if found]
+    shares = [clock.utilisation(client) for clock in clocks for client in clock.busy]
+    ages = [age for clock in clocks if (age := clock.mean_staleness_of(clock.busy)) is not None]
+    curve: dict[str, Any] = {key: [values[i] for i in kept] for key, values in drawn.items()}
+    return {
+        "curve": curve | {"x": [_rounded(fmean(times[i]) / unit) for i in kept]},
+        "time": duration(fmean(clock.time for clock in clocks)),
+        "devices": len({client for clock in clocks for client in clock.busy}),
+        "utilisation": _rounded(fmean(clock.mean_utilisation for clock in clocks)),
+        "least": _rounded(min(shares)),
+        "most": _rounded(max(shares)),
+        "updates": _rounded(fmean(fmean(clock.updates.values()) for clock in clocks)),
+        "staleness": _rounded(fmean(ages)) if ages else None,
     }
 
 

@@ -1,0 +1,178 @@
+"""A run on the virtual clock: when its rounds were over, and how long its devices worked."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedaction.methods.central import EVERYONE
+from fedaction.runs.metrics import Row
+
+UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """One seed of one method. Times are in virtual seconds.
+
+    Attributes:
+        times: when each round was over.
+        accuracy: mean test accuracy (0..1) over clients, at the rounds that tested all of them.
+        recordings: the same per recording, where samples are clips.
+        busy: how long each device worked, that of a job still under way included.
+        updates: how many updates of each device the server used.
+        staleness: of each device's updates, the mean in server updates; none of a synchronous run.
+        stalest: the largest of each device.
+    """
+
+    times: Mapping[int, float]
+    accuracy: Mapping[int, float]
+    recordings: Mapping[int, float]
+    busy: Mapping[str, float]
+    updates: Mapping[str, float]
+    staleness: Mapping[str, float]
+    stalest: Mapping[str, float]
+
+    @property
+    def time(self) -> float:
+        """When the last round was over."""
+        return self.times[max(self.times)]
+
+    def utilisation(self, client: str) -> float:
+        """The share of the time that a device worked; the rest it was idle, or off."""
+        return min(self.busy[client] / self.time, 1.0) if self.time > 0 else 0.0
+
+    @property
+    def mean_utilisation(self) -> float:
+        """Over devices."""
+        return statistics.fmean(map(self.utilisation, self.busy))
+
+    def mean_staleness_of(self, clients: Collection[str]) -> float | None:
+        """Over the updates of some devices; None where none has an age."""
+        known = [client for client in self.staleness if client in clients and client in self.updates]
+        total = sum(self.updates[client] for client in known)
+        return sum(self.staleness[c] * self.updates[c] for c in known) / total if total else None
+
+    def reached(self, target: float) -> float | None:
+        """When a tested round was over whose accuracy was `target` or better, for the first time."""
+        return next(
+            (self.times[r] for r, a in sorted(self.accuracy.items()) if a >= target and r in self.times), None
+        )
+
+
+def clocked(rows: Sequence[Row], folder: Path, sampled: bool = False) -> Clocked | None:
+    """What a run's metrics say of its clock; None where it had none.
+
+    Args:
+        rows: its metrics.
+        folder: its directory, whose last checkpoint says which jobs are under way.
+        sampled: whether only some clients are asked at a time: those never asked count as idle.
+    """
+    table: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    trained: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        if row.split == "train":
+            trained[row.client].add(row.round)
+        if row.value is not None:
+            table[row.split, row.name][row.client][row.round] = float(row.value)
+    times = table["clock", "time"].get("", {})
+    if not times:
+        return None
+    ages, counts = table["train", "staleness"], table["train", "updates"]
+    busy = {client: series[max(series)] for client, series in table["clock", "busy"].items()}
+    if counts:
+        for client, seconds in _under_way(folder, max(times)).items():
+            busy[client] = busy.get(client, 0.0) + seconds
+        updates = {client: sum(counts[client].values()) if client in counts else 0.0 for client in busy}
+    else:
+        # Who answers after the deadline works on, but no longer than the round: in the next it starts anew.
+        busy = {client: _within_rounds(series, times) for client, series in table["clock", "busy"].items()}
+        updates = {client: float(len(trained[client])) for client in busy}
+    tested = table["test", "accuracy"]
+    if sampled and EVERYONE not in busy:
+        busy = dict.fromkeys(tested, 0.0) | busy
+        updates = dict.fromkeys(tested, 0.0) | updates
+    if not busy:
+        return None
+    means = {
+        c: sum(age * counts[c].get(r, 1.0) for r, age in own.items()) / sum(counts[c].get(r, 1.0) for r in own)
+        for c, own in ages.items()
+    }
+    return Clocked(
+        times=times,
+        accuracy=_mean(tested),
+        recordings=_mean(table["test", "recordings"]),
+        busy=dict(sorted(busy.items())),
+        updates=updates,
+        staleness=means,
+        stalest={client: max(own.values()) for client, own in table["train", "staleness_max"].items()},
+    )
+
+
+def unit_of(seconds: float) -> tuple[str, float]:
+    """The unit that a time is shown in, and how many seconds it has: hours, but for times of two hours or less."""
+    return next((unit for unit in UNITS if seconds > 2 * unit[1]), UNITS[-1])
+
+
+def _mean(by_client: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
+    """Over all clients, at the rounds that have all of them."""
+    clients = [series for client, series in by_client.items() if client]
+    common = sorted(set[int].intersection(*map(set, clients))) if clients else []
+    return {r: statistics.fmean(series[r] for series in clients) for r in common}
+
+
+def _within_rounds(busy: Mapping[int, float], times: Mapping[int, float]) -> float:
+    """The sum of a client's work, that of each round cut to the round's own length. Both are running sums."""
+    total = worked = now = 0.0
+    for r in sorted(times):
+        then = busy.get(r, worked)
+        total += min(then - worked, times[r] - now)
+        worked, now = then, times[r]
+    return total
+
+
+# A checkpoint's jobs in flight
+
+
+@dataclass(frozen=True)
+class _Flight:
+    client: str
+    start: float
+    finish: float | None
+    busy: float
+
+
+@dataclass(frozen=True)
+class _Noted:
+    time: float
+    flights: tuple[_Flight, ...] = ()
+
+
+_NOTED = TypeAdapter(_Noted)
+
+
+def _under_way(folder: Path, round: int) -> dict[str, float]:
+    """How long each device has worked on what it has not answered yet, by the checkpoint after a round.
+
+    Metrics count a job's work when its answer comes. Where there is no such checkpoint, nothing is known of others.
+    """
+    try:
+        noted = _NOTED.validate_json((folder / "checkpoints" / f"round-{round:06d}.json").read_bytes())
+    except (OSError, ValidationError):
+        return {}
+    found: dict[str, float] = {}
+    for flight in noted.flights:
+        elapsed = max(noted.time - flight.start, 0.0)
+        if flight.finish is None:  # it vanished on the way
+            worked = min(flight.busy, elapsed)
+        else:  # its rests, where it has any, are taken to be spread evenly
+            worked = flight.busy * min(elapsed / max(flight.finish - flight.start, 1e-9), 1.0)
+        if math.isfinite(worked):
+            found[flight.client] = found.get(flight.client, 0.0) + worked
+    return found
