@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def paper(
-    name: Annotated[str, typer.Argument(metavar="ITEM", help="Such as fsar/table1 or fdarn/fig3; `list` names all.")],
+    name: Annotated[
+        str, typer.Argument(metavar="ITEM", help="Such as fsar/table1, fdarn/fig3 or edge/table3; `list` names all.")
+    ],
     data: Annotated[
         str, typer.Option(metavar="stage|real|PATH", help="Synthetic, public recordings, or a folder with datasets.")
     ] = "stage",
@@ -39,10 +41,10 @@ def paper(
     overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a table or figure of FSAR, its supplement or FDARN again, each value beside the paper's.
+    """Make a table or figure of FSAR, its supplement, FDARN or the edge paper again, each value beside the paper's.
 
-    Runs are kept below --out and shared between items: what is done is not run again, and after an interruption the
-    same command goes on.
+    Runs and distilled networks are kept below --out and shared between items: what is done is not run again, and
+    after an interruption the same command goes on.
     """
     if name == "list":
         _list(as_json)
@@ -92,11 +94,22 @@ def _list(as_json: bool) -> None:
         ]
         print(json.dumps({"items": found}))
         return
-    table = Table("item", "what it is", "needs", *SCALES, box=None)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("item", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("runs", justify="right")
+    table.add_column("small", justify="right", no_wrap=True)
     for item in ITEMS.values():
-        table.add_row(item.name, escape(item.title), item.needs, *(item.cost(scale) for scale in SCALES))
+        # Whose table or figure it is, and which, its name says.
+        what = item.title.partition(". ")[2].replace(" (%)", "")
+        table.add_row(item.name, escape(what), str(item.runs + len(item.chains)), item.cost("small"))
     out.print(table)
-    out.print("\nCosts are for one seed on two cores where no run is there yet; items share runs.", highlight=False)
+    out.print(
+        "\nsmall: how long that scale takes with one seed on two cores where no run is there yet; items share runs. "
+        "tiny takes seconds. At the paper's scale a run has 300 rounds, in edge 80 (200 epochs of each network in a "
+        "chain). `--json` has all of it.",
+        highlight=False,
+    )
 
 
 def _show(outcome: Outcome, files: dict[str, Path]) -> None:

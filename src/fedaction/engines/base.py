@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedaction.data.augment import Augment
+from fedaction.data.augment import Augment, Drawn
 from fedaction.data.client import ClientData, Examples
 from fedaction.federation.scope import Scope, matches
 from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods.base import Method, Net
+from fedaction.methods.base import Method, Net, Task
 from fedaction.models.layers import Dropout
 
 
@@ -143,8 +143,28 @@ def plan_of(training: Training, job: Job, samples: int) -> Tensor:
 
 
 def augmentation_of(training: Training, job: Job) -> torch.Generator:
-    """The randomness of a job's augmentations."""
+    """The randomness of a job's augmentations, or of its method's task."""
     return generator(training.seed, "augment", job.client, job.occasion)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What happens to a batch before it is learned from: the method's own task, else augmentation, else nothing."""
+
+    task: Task | None
+    augment: Augment | None
+
+    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+        """What is drawn for `count` samples of a shape, one row for each."""
+        if self.task is not None:
+            return self.task.draw(count, shape, random)
+        return self.augment.draw(count, random)._asdict() if self.augment is not None else {}
+
+    def apply(self, x: Tensor, y: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of (..., *shape) samples and their (...) labels."""
+        if self.task is not None:
+            return self.task.apply(x, drawn)
+        return (self.augment.apply(x, Drawn(**drawn)) if self.augment is not None else x), y
 
 
 def dropout_buffers(module: nn.Module) -> list[str]:

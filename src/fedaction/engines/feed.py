@@ -7,22 +7,26 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from fedaction.data.augment import Drawn
 from fedaction.data.client import ClientData
-from fedaction.engines.base import Training, augmentation_of, plan_of
+from fedaction.engines.base import Preparation, Training, augmentation_of, plan_of
 from fedaction.federation.state import Job
+from fedaction.methods.base import Task
 
 
 class Feed:
     """The stacked batches of a chunk: all clients' samples in one tensor, indexed once per step."""
 
     def __init__(
-        self, jobs: Sequence[Job], data: Mapping[str, ClientData], training: Training, device: torch.device
+        self,
+        jobs: Sequence[Job],
+        data: Mapping[str, ClientData],
+        training: Training,
+        task: Task | None,
+        device: torch.device,
     ) -> None:
         sets = [data[job.client].train for job in jobs]
         self._x = torch.cat([s.x for s in sets])
         self._y = torch.cat([s.y for s in sets])
-        self._augment = training.augment
         plans = [plan_of(training, job, len(s)) for job, s in zip(jobs, sets, strict=True)]
         starts = [0]
         for s in sets:
@@ -30,24 +34,21 @@ class Feed:
         longest = len(plans[0])  # jobs come with most steps first
         rows = [padded(plan + start, longest, 0) for plan, start in zip(plans, starts, strict=False)]
         self._rows = torch.stack(rows, 1).to(device)  # steps, clients, batch
-        if self._augment is not None:
-            shears: list[Tensor] = []
-            offsets: list[Tensor] = []
-            for job, plan in zip(jobs, plans, strict=True):
-                random = augmentation_of(training, job)
-                drawn = [self._augment.draw(plan.shape[1], random) for _ in range(len(plan))]
-                shears.append(padded(torch.stack([d.shear for d in drawn]), longest, 0.0))
-                offsets.append(padded(torch.stack([d.start for d in drawn]), longest, 0.0))
-            self._shear = torch.stack(shears, 1).to(device)
-            self._start = torch.stack(offsets, 1).to(device)
+        self._prepare = Preparation(task, training.augment)
+        shape = tuple(self._x.shape[1:])
+        found: dict[str, list[Tensor]] = {}
+        for job, plan in zip(jobs, plans, strict=True):
+            random = augmentation_of(training, job)
+            drawn = [self._prepare.draw(plan.shape[1], shape, random) for _ in range(len(plan))]
+            for name in drawn[0]:
+                found.setdefault(name, []).append(padded(torch.stack([d[name] for d in drawn]), longest, 0))
+        self._drawn = {name: torch.stack(tensors, 1).to(device) for name, tensors in found.items()}
 
     def batch(self, step: int, active: int) -> tuple[Tensor, Tensor]:
-        """(active, batch, *shape) samples and (active, batch) labels of one step."""
+        """(active, batch, *shape) samples and (active, batch) labels of one step, or what is made of them."""
         rows = self._rows[step, :active]
-        x = self._x[rows]
-        if self._augment is not None:
-            x = self._augment.apply(x, Drawn(self._shear[step, :active], self._start[step, :active]))
-        return x, self._y[rows]
+        drawn = {name: tensor[step, :active] for name, tensor in self._drawn.items()}
+        return self._prepare.apply(self._x[rows], self._y[rows], drawn)
 
 
 def padded(tensor: Tensor, rows: int, value: float) -> Tensor:

@@ -22,6 +22,7 @@ from fedaction.data.client import ClientData
 from fedaction.engines.base import (
     Applied,
     Evaluation,
+    Preparation,
     Training,
     augmentation_of,
     covered,
@@ -153,22 +154,21 @@ class SequentialEngine:
             key.fill_(dropout_key(training, job, name))
         optimiser = self._optimiser(client, net.module, training.lr_at(job.round))
         plan = plan_of(training, job, len(train))
-        random = augmentation_of(training, job)
+        random, prepare = augmentation_of(training, job), Preparation(method.task, training.augment)
         sums: dict[str, Tensor] = {}
         resting: list[nn.Parameter] = []
         for step, rows in enumerate(plan.to(self._device)):
-            x = train.x[rows]
-            if training.augment is not None:
-                x = training.augment.apply(x, training.augment.draw(len(rows), random))
+            drawn = prepare.draw(len(rows), tuple(train.x.shape[1:]), random)
+            batch = Batch(*prepare.apply(train.x[rows], train.y[rows], drawn))
             if method.overrides("step"):
-                changes, metrics = method.step(net, anchor, Batch(x, train.y[rows]), training.lr_at(job.round))
+                changes, metrics = method.step(net, anchor, batch, training.lr_at(job.round))
                 net.set(changes)
                 _add(sums, metrics)
                 continue
             if step * training.local_epochs % len(plan) == 0:  # a new epoch
                 patterns = method.resting(step * training.local_epochs // len(plan), training.local_epochs)
                 resting = [net.module.get_parameter(n) for n in covered(net.tensors, patterns)]
-            loss, metrics = method.loss(net, anchor, Batch(x, train.y[rows]))
+            loss, metrics = method.loss(net, anchor, batch)
             loss.backward()
             for parameter in resting:
                 parameter.grad = None  # which the optimiser passes over

@@ -249,7 +249,7 @@ class VectorisedEngine:
             state[name] = torch.tensor([dropout_key(training, job, name) for job in jobs], device=self._device)
         velocity = {n: torch.zeros_like(state[n]) for n in skeleton.parameters} if training.momentum else {}
         plain = covered(skeleton.parameters, method.undecayed())
-        feed = Feed(jobs, self._data, training, self._device)
+        feed = Feed(jobs, self._data, training, self._method.task, self._device)
         sums: dict[str, Tensor] = {}
         steps = [self._steps(job) for job in jobs]
 

@@ -59,6 +59,18 @@ class Net(Protocol):
         ...
 
 
+class Task(Protocol):
+    """What makes inputs and targets of samples: drawn at random on the CPU, then applied where the samples are."""
+
+    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+        """Parameters for `count` samples of a shape, one row for each."""
+        ...
+
+    def apply(self, x: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of (..., *shape) samples."""
+        ...
+
+
 class Method:
     """A federated method, one file each. Subclasses say what to minimise, and what differs from plain averaging.
 
@@ -97,6 +109,11 @@ class Method:
         """What a client's network starts from in place of random values. Default: a pretrained file's tensors."""
         known = isinstance(self.settings, NetworkSettings)
         return pretrained_values(client, self.settings) if known else {}
+
+    @property
+    def task(self) -> Task | None:
+        """What makes inputs and targets of samples, for methods that learn without labels. Default: none."""
+        return None
 
     @property
     def buffered(self) -> int:

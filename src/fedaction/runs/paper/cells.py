@@ -13,16 +13,19 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from fedaction.methods import METHODS
 from fedaction.methods.settings import Settings
+from fedaction.runs.clip_sources import CLIP_SOURCES
+from fedaction.runs.devices import fleet_of
+from fedaction.runs.distil_recipe import DistilSettings
 from fedaction.runs.files import read_json, write_json
-from fedaction.runs.paper.item import DATASETS, Column, Item, Row
+from fedaction.runs.paper.item import DATASETS, DISTIL, Column, Item, Row
 from fedaction.runs.paper.setting import Setting
-from fedaction.runs.recipe import Recipe, RecipeError, RunSettings, parse_recipe
+from fedaction.runs.recipe import Recipe, RecipeError, RunSettings, nearest, parse_recipe
 from fedaction.runs.single import Progress
 from fedaction.runs.sources import SOURCES
 from fedaction.runs.study import RunResult, load_clients, run_study
@@ -36,6 +39,14 @@ _NOT_HERE = {
 }
 
 
+_NOT_EDGE = {
+    "engine": "{} trains no clients",
+    "chain": "the rows of {} name their chains",
+    "teacher": "one teacher is trained for all chains",
+    "scratch": "a row of edge/fig3 is trained from scratch",
+}
+
+
 @dataclass(frozen=True)
 class ClientSize:
     """How much a client holds: samples of either split, and classes."""
@@ -44,6 +55,38 @@ class ClientSize:
     train: int
     test: int
     classes: int
+
+
+class Work(Protocol):
+    """Something to be carried out into a folder: a run, or a distillation."""
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Where it goes, and goes on."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        ...
+
+    def execute(self, progress: Progress) -> None:
+        """Does it, or what is left of it."""
+        ...
+
+    def alone(self) -> float:
+        """The same in a process of its own, on one core; its accuracy."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,6 +114,20 @@ class Run:
     def result(self) -> RunResult:
         """What its result.json holds."""
         return read_json(self.folder / "result.json")
+
+    @property
+    def seed(self) -> int:
+        """See `Work`."""
+        return self.recipe.run.seeds[0]
+
+    def execute(self, progress: Progress) -> None:
+        """See `Work`."""
+        run_study(self.recipe, self.folder, progress)
+
+    def alone(self) -> float:
+        """See `Work`."""
+        settings = self.recipe.run.model_copy(update={"workers": 1})
+        return run_study(replace(self.recipe, run=settings), self.folder)["mean"]
 
 
 @dataclass(frozen=True)
@@ -127,10 +184,11 @@ class Workbench:
 
     def recipe(self, row: Row, among: Sequence[int] = (), **keys: Any) -> Recipe:
         """What a row runs: base, overrides, then what makes the row. Raises RecipeError."""
-        known = self._known(row.method)
+        known = self.known(row.method)
         mine = {key: value for key, value in self.overrides.items() if key in known}
         own = {**self.setting.network(row.overrides.get("backbone", "")), **self.setting.methods.get(row.method, {})}
-        values = {**self.setting.keys(among), **own, **mine, **row.overrides, **keys}
+        data = self.setting.datasets.get(row.data, {})
+        values = {**self.setting.keys(among), **data, **own, **mine, **row.overrides, **keys}
         values |= {"method": row.method, "name": f"paper-{row.method}", "seeds": self.seeds}
         return parse_recipe(values, f"row {' '.join(row.label)}")
 
@@ -138,13 +196,16 @@ class Workbench:
         """Raises RecipeError where an override, or the setting, can mean nothing for an item."""
         if item.paper != self.setting.paper:
             raise RecipeError(f"{item.name}: the setting is one for the items of {self.setting.paper}")
-        methods = list(dict.fromkeys(row.method for row in item.rows if row.method))
-        known = set[str]().union(*(self._known(method) for method in methods or ["fedavg"]))
+        known = self._known_to(item)
         for key in self.overrides:
-            if key not in known:  # let the recipe's own check say it, with the nearest key
-                parse_recipe({**self.setting.keys(), "method": (methods or ["fedavg"])[0], key: 0}, item.name)
+            if item.paper == "edge" and key in _NOT_EDGE and key not in known:
+                raise RecipeError(f"--set {key}: {_NOT_EDGE[key].format(item.name)}")
+            if key not in known:
+                raise RecipeError(f"{item.name}: there is no key {key!r}{nearest(key, known)}")
             if item.rows and all(key in row.overrides for row in item.rows):
                 raise RecipeError(f"--set {key}: {item.name} varies it itself, in every row")
+        if item.paper == "edge" and "devices" in self.overrides:
+            fleet_of(self.overrides["devices"])
 
     def clients(self, recipe: Recipe) -> tuple[ClientSize, ...]:
         """The clients of a recipe's data, in the data's order. Kept in a file: real data take long to load."""
@@ -179,6 +240,8 @@ class Workbench:
 
     def _cell(self, item: Item, row: Row, column: Column, paper: float | None, keys: Mapping[str, Any]) -> Cell:
         there = self.setting.positions
+        if row.data and row.data not in self.setting.datasets:
+            return Cell(row, column, "", paper, ())
         if not {column.client, *column.among} <= {*there}:
             return Cell(row, column, "", paper, ())
         recipe = self.recipe(row, column.among, **keys)
@@ -193,14 +256,26 @@ class Workbench:
         label = f"{item.run_label(row)}{cell.source and f' ({cell.source})'}"
         return replace(cell, runs=self.runs(label, recipe))
 
-    def _known(self, method: str) -> set[str]:
+    def _known_to(self, item: Item) -> set[str]:
+        """Keys that mean something for one of an item's rows, or for the student that they start from."""
+        if item.paper == "edge":
+            known = {"devices", "device"} if item.shows in ("times", "profiles") else set[str]()
+            if item.chains or item.tuned:
+                known |= self.known(DISTIL) - {"teacher", "scratch", *(("chain",) if item.chains else ())}
+            return known.union(*(self.known(row.method) for row in item.tuned))
+        return set[str]().union(*(self.known(row.method or "fedavg") for row in item.rows))
+
+    def known(self, method: str) -> set[str]:
+        """Keys that a row of a method knows."""
+        if method == DISTIL:
+            return {*DistilSettings.model_fields, *CLIP_SOURCES[self.setting.models["data"]].model_fields}
         kinds: list[type[Settings]] = [RunSettings, SOURCES[self.setting.rest["data"]]]
         if method in METHODS:  # else the recipe's own check says so
             kinds.append(METHODS[method].settings_type)
         return {key for kind in kinds for key in kind.model_fields}
 
 
-def carry_out(runs: Iterable[Run], progress: Progress, jobs: int = 1) -> int:
+def carry_out(runs: Iterable[Work], progress: Progress, jobs: int = 1) -> int:
     """Carries out what is not done, each run once; killed and called again, it goes on. Returns how many it ran.
 
     With several `jobs`, that many runs go on side by side, each in a process of its own: on a large GPU, which one
@@ -209,7 +284,7 @@ def carry_out(runs: Iterable[Run], progress: Progress, jobs: int = 1) -> int:
     left = [run for run in {run.folder: run for run in runs}.values() if not run.done]
     if jobs == 1 or len(left) < 2:
         for number, run in enumerate(left, 1):
-            run_study(run.recipe, run.folder, _Numbered(progress, f"{number}/{len(left)} {run.label}"))
+            run.execute(_Numbered(progress, f"{number}/{len(left)} {run.label}"))
         return len(left)
     progress.started("runs", 0, len(left))
     # Spawned, not forked: a forked process could not use the GPU.
@@ -223,14 +298,13 @@ def carry_out(runs: Iterable[Run], progress: Progress, jobs: int = 1) -> int:
     return len(left)
 
 
-def _alone(run: Run) -> float:
+def _alone(run: Work) -> float:
     """A run in a process of its own, on one core; its mean accuracy."""
     torch.set_num_threads(1)
-    settings = run.recipe.run.model_copy(update={"workers": 1})
     try:
-        return run_study(replace(run.recipe, run=settings), run.folder)["mean"]
+        return run.alone()
     except Exception as error:
-        error.add_note(f"This was {run.label}, seed {settings.seeds[0]}.")
+        error.add_note(f"This was {run.label}, seed {run.seed}.")
         raise
 
 

@@ -57,12 +57,13 @@ def _curves(outcome: Outcome) -> Figure:
             line = [v for v in outcome.series if (v.row, v.column) == (row, column) and v.values]
             rounds, means = [v.at["round"] for v in line], [v.mean or 0.0 for v in line]
             spread = [v.std or 0.0 for v in line]
-            axes.plot(rounds, means, color=colour, label=row[-1])
+            axes.plot(rounds, means, color=colour, label=outcome.item.describe(row))
             if any(spread):
                 low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
                 axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.set_title(head, loc="left", fontsize=9)
         whole_rounds(axes)
+        axes.set_xlabel(outcome.item.across)
         axes.grid(axis="y")
         if place:
             axes.tick_params(labelleft=False)

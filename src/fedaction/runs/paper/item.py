@@ -10,8 +10,12 @@ DATASETS = ("PKU I", "PKU II", "NTU 60", "NTU 120", "UESTC")
 """FSAR's clients, in the order of its columns."""
 
 Kind = Literal["table", "figure"]
-Shows = Literal["accuracy", "sizes", "coefficients", "curves", "sweep", "cka", "topology", "landscape", "epsilon"]
+Runs = Literal["accuracy", "sizes", "coefficients", "curves", "sweep", "cka", "topology", "landscape", "epsilon"]
+Shows = Runs | Literal["chains", "times", "profiles"]
 Of = Literal["client", "group", "all"]
+
+DISTIL = "distil"
+"""A row's method where it is a chain of networks that is distilled, not a federated run."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Row:
         paper: the printed value per column; None where the paper prints none or the text is damaged.
         spread: the printed standard deviation per column, where the paper prints them.
         colour: what a figure draws it in.
+        data: the dataset of the paper that it is on, where rows differ in that.
     """
 
     label: tuple[str, ...]
@@ -33,6 +38,7 @@ class Row:
     paper: Sequence[float | None] = ()
     colour: str = ""
     spread: Sequence[float | None] = ()
+    data: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Column:
         unseen: the client takes no part in training and is tested by nearest neighbours.
         of: a client; the mean over a group's clients (a modality's); or over all clients of the federation that the
             position belongs to.
+        metric: "accuracy" of samples (of clips, say), or of whole "recordings".
+        digits: decimals of our values and of the paper's, where they are not the item's.
     """
 
     label: str
@@ -53,6 +61,8 @@ class Column:
     among: tuple[int, ...] = ()
     unseen: bool = False
     of: Of = "client"
+    metric: str = "accuracy"
+    digits: tuple[int, int] | None = None
 
 
 FIVE = tuple(Column(name, position) for position, name in enumerate(DATASETS))
@@ -76,6 +86,7 @@ class Item:
             one client of each modality.
         matrix: topology figures: "I", "U" or both.
         mean: whether a table ends in a column with each row's mean.
+        across: what its runs are long in: rounds, or what a round is here.
         notes: what a reader must know about the printed values or the reading taken.
     """
 
@@ -90,16 +101,22 @@ class Item:
     protocol: Literal["", "views", "alone"] = ""
     matrix: str = ""
     mean: bool = True
+    across: str = "round"
     notes: tuple[str, ...] = ()
 
     @property
     def paper(self) -> str:
-        """Whose it is: "fsar" or "fdarn"."""
+        """Whose it is: "fsar", "fdarn" or "edge"."""
         return self.name.split("/")[0]
+
+    def digits_of(self, column: str) -> tuple[int, int]:
+        """Decimals of a column's values."""
+        own = [found.digits for found in self.columns if found.label == column]
+        return (own[0] if own else None) or self.digits
 
     def describe(self, label: Sequence[str]) -> str:
         """A row's label on one line: "ST-GCN FSAR", but "tau=0.8 xi=0.6" where the parts would mean nothing alone."""
-        if self.heads[-1] in ("model", "setting", "coefficient", "client"):
+        if self.heads[-1] in ("model", "setting", "coefficient", "client", "task", "device"):
             return " ".join(label)
         return " ".join(f"{head}={part}" for head, part in zip(self.heads, label, strict=True))
 
@@ -107,41 +124,65 @@ class Item:
         """What a row's runs are called."""
         if self.shows == "coefficients":
             return "FSAR"
-        return self.describe(row.label) if self.shows in ("accuracy", "sweep") else " ".join(row.label)
+        return self.describe(row.label) if self.shows in ("accuracy", "sweep", "curves") else " ".join(row.label)
 
     @property
     def runs(self) -> int:
         """How many runs it takes with one seed, if none is there yet."""
         return len(self._runs())
 
+    @property
+    def tuned(self) -> tuple[Row, ...]:
+        """Rows that are federated runs."""
+        if self.shows in ("sizes", "times", "profiles"):
+            return ()
+        return tuple(row for row in self.rows if row.method and row.method != DISTIL)
+
+    @property
+    def chains(self) -> list[tuple[int, ...]]:
+        """Chains of networks that it shows, by depth, from the teacher to the student."""
+        return list(dict.fromkeys(row.overrides["chain"] for row in self.rows if row.method == DISTIL))
+
     def _runs(self) -> list[Row]:
         """A row for every run."""
         found = {
-            (row.method, repr(sorted(row.overrides.items())), column.among, column.unseen and column.client): row
-            for row in self.rows
+            (
+                row.method,
+                repr(sorted(row.overrides.items())),
+                row.data,
+                column.among,
+                column.unseen and column.client,
+            ): row
+            for row in self.tuned
             for column in self.columns
-            if row.method
         }
         return list(found.values())
 
     @property
     def needs(self) -> str:
         """What has to be there, in words."""
-        if self.shows == "sizes":
-            return "the data"
+        if self.shows in ("sizes", "profiles"):
+            return "the data" if self.shows == "sizes" else "nothing"
+        if self.chains:
+            return f"{len(self.chains)} distillations"
         words = f"{self.runs} run{'s' if self.runs > 1 else ''}"
+        if self.paper == "edge":
+            words += ", a distilled student"
         if self.shows in ("cka", "landscape", "epsilon"):
             words += f", {self.shows} analysis"
         return words + ("; data with named views" if self.protocol == "views" else "")
 
     def cost(self, scale: str) -> str:
         """How long it takes on two cores, or at the paper's scale how much there is to run; where no run is there."""
-        if scale == "tiny" or not self.runs:
+        if scale == "tiny" or not (self.runs or self.chains):
             return "seconds"
         if scale == "paper":
-            return f"{self.runs} x 300 rounds"
-        minutes = _fdarn_minutes if self.paper == "fdarn" else _minutes
-        return f"{max(1, round(sum(map(minutes, self._runs()))))} min"
+            words = [f"{len(self.chains)} x 200 epochs"] if self.chains else []
+            rounds = 80 if self.paper == "edge" else 300
+            return ", ".join([*words, *([f"{self.runs} x {rounds} rounds"] if self.runs else [])])
+        minutes = {"fdarn": _fdarn_minutes, "edge": _edge_minutes}.get(self.paper, _minutes)
+        chains = self.chains or ([(34, 26, 18)] if self.paper == "edge" else [])
+        return f"{max(1, round(sum(map(minutes, self._runs())) + _chain_minutes(chains)))} min"
 
 
 def _minutes(row: Row) -> float:
@@ -154,3 +195,17 @@ def _fdarn_minutes(row: Row) -> float:
     """The same for FDARN and its baselines on the stage, roughly; pFedMe takes five steps where others take one."""
     epoch = {"fdarn": 0.35, "pfedme": 1.0, "metahar": 0.5}.get(row.method, 0.15)
     return epoch * row.overrides.get("local_epochs", 2)
+
+
+def _edge_minutes(_: Row) -> float:
+    """The same for a run that fine-tunes; clips pass through the frozen network once."""
+    return 0.3
+
+
+def _chain_minutes(chains: Sequence[tuple[int, ...]]) -> float:
+    """The same for chains; one teacher serves all."""
+    minutes = {34: 9.0, 30: 9.0, 28: 9.0, 26: 8.0, 24: 8.0, 22: 8.0, 18: 7.0}
+    teachers = {chain[0] for chain in chains if len(chain) > 1}
+    return sum(minutes[depth] for depth in teachers) + sum(
+        minutes[depth] for chain in chains for depth in (chain[1:] or chain)
+    )

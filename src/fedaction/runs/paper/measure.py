@@ -58,7 +58,7 @@ def curves(cells: Sequence[Cell]) -> list[Value]:
             clients: dict[int, list[float]] = {}
             for row in read_rows(run.folder / "metrics.jsonl"):
                 mine = {"client": row.client, "group": row.group, "all": ""}[cell.column.of] == cell.client
-                if mine and (row.split, row.name) == ("test", METRIC) and row.value is not None:
+                if mine and (row.split, row.name) == ("test", cell.column.metric) and row.value is not None:
                     clients.setdefault(row.round, []).append(row.value)
             for round, values in clients.items():
                 rounds.setdefault(round, []).append(_percent(statistics.fmean(values)))
@@ -189,6 +189,10 @@ def epsilon(cells: Sequence[Cell], say: Say) -> tuple[list[Value], list[Value]]:
 
 def _accuracy(cell: Cell, run: Run) -> float | None:
     """Of the client, the group of clients, or all clients that a cell is about."""
+    if cell.column.metric != METRIC:
+        rows = [row for row in read_rows(run.folder / "metrics.jsonl") if row.name == cell.column.metric]
+        last = [row.value for row in rows if row.round == rows[-1].round and row.value is not None]
+        return statistics.fmean(last) if last else None
     if cell.column.of == "all":
         return run.result["mean"]
     return run.result["groups" if cell.column.of == "group" else "clients"].get(cell.client)

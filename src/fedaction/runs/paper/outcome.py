@@ -115,7 +115,7 @@ class Outcome:
         columns = list(dict.fromkeys(value.column for value in self.table))
         rows: dict[tuple[str, ...], dict[str, str]] = {}
         for value in self.table:
-            rows.setdefault(value.row, {})[value.column] = value.shown(self.item.digits)
+            rows.setdefault(value.row, {})[value.column] = value.shown(self.item.digits_of(value.column))
         return [(row, [texts.get(column, "") for column in columns]) for row, texts in rows.items()]
 
     @property
@@ -124,7 +124,7 @@ class Outcome:
         if self.absent:
             return f"Not available on {self.setting.about}: {self.absent} Only the paper's values are shown."
         seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
-        scale = f"{self.setting.scale} scale, {self.rounds} rounds, {seeds}" if self.rounds else ""
+        scale = f"{self.setting.scale} scale, {self.rounds} {self.item.across}s, {seeds}" if self.rounds else ""
         printed = any(value.paper is not None for value in self.table)
         words = ["Ours (the paper's)." if printed else "Ours; the paper prints no numbers."]
         words.append(f"Data: {self.setting.about}{'; ' if scale else ''}{scale}.")

@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedaction.runs.files import write_atomically
-from fedaction.runs.paper import measure
+from fedaction.runs.paper import edge_models, edge_times, measure
 from fedaction.runs.paper.cells import Cell, Run, Workbench, carry_out
+from fedaction.runs.paper.edge import EDGE_ITEMS
+from fedaction.runs.paper.edge_setting import edge_setting
 from fedaction.runs.paper.fdarn import COLUMNS, FDARN_ITEMS
 from fedaction.runs.paper.fdarn_setting import fdarn_setting
 from fedaction.runs.paper.figures import FIGURES
@@ -20,7 +22,7 @@ from fedaction.runs.paper.setting import Setting, setting
 from fedaction.runs.paper.tables import TABLES
 from fedaction.runs.single import Progress
 
-ITEMS: dict[str, Item] = {item.name: item for item in (*TABLES, *FIGURES, *FDARN_ITEMS)}
+ITEMS: dict[str, Item] = {item.name: item for item in (*TABLES, *FIGURES, *FDARN_ITEMS, *EDGE_ITEMS)}
 """Every item by the name that the command uses."""
 
 
@@ -43,11 +45,15 @@ def find_item(name: str, rows: str = "") -> Item:
 
 def setting_of(item: Item, data: str, scale: str) -> Setting:
     """What the command's `--data` and `--scale` mean for an item's paper. Raises RecipeError."""
-    return fdarn_setting(data, scale) if item.paper == "fdarn" else setting(data, scale)
+    makers = {"fdarn": fdarn_setting, "edge": edge_setting}
+    return makers.get(item.paper, setting)(data, scale)
 
 
 def runs_of(item: Item, bench: Workbench) -> list[Run]:
-    """The runs that an item needs, each once, done or not."""
+    """The runs that an item needs, each once, done or not.
+
+    The edge paper's are named by what is in the student's file: they are these once it has been distilled.
+    """
     return _once(_cells(item, bench)[0])
 
 
@@ -70,13 +76,11 @@ def regenerate(
         jobs: runs carried out side by side.
     """
     cells, absent = _cells(item, bench)
+    if not absent:
+        edge_models.distil(item, bench, progress, jobs)
+        cells, absent = _cells(item, bench)
     carry_out(_once(cells), progress, jobs)
-    if item.shows == "sizes":
-        table, series = _sizes(item, bench), []
-    elif absent:
-        table, series = measure.accuracies(cells, mean=_averaged(item)), []
-    else:
-        table, series = _measured(item, cells, say)
+    table, series = _measured(item, bench, cells, absent, say)
     run = [cell for cell in cells if cell.runs]
     labels = dict.fromkeys((cell.runs[0].label, cell.row.method, cell.configuration) for cell in run)
     return Outcome(
@@ -85,11 +89,11 @@ def regenerate(
         bench.seeds,
         tuple(table),
         tuple(series),
-        rounds=run[0].runs[0].recipe.run.rounds if run else 0,
+        rounds=run[0].runs[0].recipe.run.rounds if run else edge_models.epochs_of(item, bench),
         command=command,
-        runs=tuple(labels),
+        runs=(*labels, *edge_models.named(item, bench)),
         absent=absent,
-        notes=_notes(item, bench, absent) + _neighbours(run),
+        notes=_notes(item, bench, table, absent) + _neighbours(run),
     )
 
 
@@ -116,12 +120,14 @@ def _cells(item: Item, bench: Workbench) -> tuple[list[Cell], str]:
     """An item's cells, and why nothing can be run for them, if so."""
     keys, absent = bench.setting.split(item.protocol)
     bench.check(item)
-    if item.shows == "sizes":
+    for chain in item.chains:
+        edge_models.chain_of(item, bench, chain, bench.seeds[0])  # whatever is wrong with it
+    if not item.tuned:
         return [], ""
     if absent:
         pairs = [(row, *pair) for row in item.rows for pair in zip(item.columns, row.paper, strict=True)]
         return [Cell(row, column, "", paper, ()) for row, column, paper in pairs], absent
-    cells = bench.cells(item, **keys)
+    cells = bench.cells(item, **keys, **edge_models.pretrained_by(item, bench))
     if any(cell.runs for cell in cells):
         return cells, ""
     return cells, "none of the clients that it shows has a stand-in among the data."
@@ -133,10 +139,17 @@ def _sizes(item: Item, bench: Workbench) -> list[Value]:
     return measure.sizes(item, [found.get(position) for position in range(len(DATASETS))])
 
 
-def _measured(item: Item, cells: Sequence[Cell], say: measure.Say) -> tuple[list[Value], list[Value]]:
+def _measured(
+    item: Item, bench: Workbench, cells: Sequence[Cell], absent: str, say: measure.Say
+) -> tuple[list[Value], list[Value]]:
     """The table's values and the figure's."""
+    if absent:
+        return measure.accuracies(cells, mean=_averaged(item)), []
+    if item.shows == "curves" and item.chains:
+        return edge_models.chain_values(item, bench), edge_models.chain_curves(item, bench)
     makers: dict[str, Callable[[], tuple[list[Value], list[Value]]]] = {
         "accuracy": lambda: (measure.accuracies(cells, mean=_averaged(item)), []),
+        "sizes": lambda: (_sizes(item, bench), []),
         "sweep": lambda: (measure.accuracies(cells, mean=False), []),
         "curves": lambda: (measure.accuracies(cells, mean=False), measure.curves(cells)),
         "coefficients": lambda: (measure.coefficients(cells), []),
@@ -144,6 +157,9 @@ def _measured(item: Item, cells: Sequence[Cell], say: measure.Say) -> tuple[list
         "topology": lambda: measure.topology(item, cells),
         "landscape": lambda: measure.landscape(cells, say),
         "epsilon": lambda: measure.epsilon(cells, say),
+        "chains": lambda: (edge_models.chain_values(item, bench), []),
+        "times": lambda: (edge_models.chain_values(item, bench) + edge_times.stage_times(item, bench), []),
+        "profiles": lambda: (edge_times.device_times(item, bench), []),
     }
     return makers[item.shows]()
 
@@ -165,7 +181,7 @@ def _neighbours(cells: Sequence[Cell]) -> tuple[str, ...]:
     return (f"Ours: k = {runs[0].knn_k}, {runs[0].knn_distance} distance, {votes}, on pooled features.",)
 
 
-def _notes(item: Item, bench: Workbench, absent: str) -> tuple[str, ...]:
+def _notes(item: Item, bench: Workbench, table: list[Value], absent: str) -> tuple[str, ...]:
     """What the reader must know about this data and these seeds."""
     notes: list[str] = []
     if absent:
@@ -174,6 +190,12 @@ def _notes(item: Item, bench: Workbench, absent: str) -> tuple[str, ...]:
         columns = (COLUMNS[position] for position in bench.setting.positions)
         pairs = zip(bench.setting.modalities, columns, strict=True)
         notes.append(f"Stand-ins: {', '.join(f'{ours} for {theirs}' for ours, theirs in pairs)}.")
+    if bench.setting.stand_ins and item.shows != "profiles":
+        pairs = bench.setting.stand_ins.items()
+        notes.append(f"Stand-ins: {'; '.join(f'{ours} for {theirs}' for theirs, ours in pairs)}.")
+        notes += edge_models.about_chains(item, bench)
+    if item.shows == "times":
+        notes += edge_times.savings(item, table)
     if item.shows == "accuracy" and _averaged(item):
         notes.append("mean: over the row, ours and the paper's; the paper does not print it.")
     if bench.setting.rest["data"] == "stage" and any(column.among for column in item.columns):
