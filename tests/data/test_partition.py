@@ -27,6 +27,7 @@ DIVISIONS: dict[str, Callable[[Ints, Ints, int], Result]] = {
     "by_subject": lambda y, who, seed: partition.by_subject(y, who),
     "by_subject dealt": lambda y, who, seed: partition.by_subject(y, who, clients=3, seed=seed),
     "by_class_shards": lambda y, who, seed: partition.by_class_shards(y, clients=4, seed=seed),
+    "by_classes": lambda y, who, seed: partition.by_classes(y, clients=4, each=min(3, len(np.unique(y))), seed=seed),
     "dirichlet": lambda y, who, seed: partition.dirichlet(y, clients=3, alpha=1.0, minimum=1, seed=seed),
     "iid": lambda y, who, seed: partition.iid(y, clients=7, seed=seed),
 }
@@ -80,6 +81,29 @@ def test_shards_limit_the_classes_of_a_client() -> None:
     labels = np.repeat(np.arange(10), 20)
     parts, _ = partition.by_class_shards(labels, clients=10, shards=2, seed=3)
     assert all(len(part) == 20 and len(set(labels[part])) <= 2 for part in parts)
+
+
+def test_a_few_classes_for_each_client() -> None:
+    labels = np.repeat(np.arange(40), 50)
+    parts, report = partition.by_classes(labels, clients=10, each=8)
+    assert ((report.counts > 0).sum(1) == 8).all() and sorted(np.concatenate(parts)) == list(range(2000))
+    assert set(report.sizes) == {200} and ((report.counts > 0).sum(0) == 2).all()  # each class is at two clients
+    with pytest.raises(ValueError, match="cannot hold all 40 classes"):
+        partition.by_classes(labels, clients=4, each=8)
+
+
+def test_the_released_division_slides_over_the_classes_and_shares_samples() -> None:
+    """400 classes, 100 clients, 8 classes each: 106 distinct classes, and most samples at several clients."""
+    sizes = 500 + np.arange(400)
+    labels = np.repeat(np.arange(400), sizes)
+    parts, report = partition.by_classes(labels, clients=100, each=8, overlapping=True)
+    assert ((report.counts > 0).sum(1) == 8).all() and int((report.counts > 0).any(0).sum()) == 106
+    first, second = set(parts[0].tolist()), set(parts[1].tolist())
+    assert not first & second and set(labels[parts[0]]) == set(labels[parts[1]]) == {0, 1, 2, 3, 396, 397, 398, 399}
+    _, times = np.unique(np.concatenate(parts), return_counts=True)
+    assert (times > 1).mean() > 0.9
+    with pytest.raises(ValueError, match="even number of clients"):
+        partition.by_classes(labels, clients=99, each=8, overlapping=True)
 
 
 def test_iid_sizes_differ_by_one_at_most() -> None:

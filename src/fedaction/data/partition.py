@@ -1,7 +1,7 @@
 """Who holds what: dividing one collection of samples among clients.
 
 Each function returns one ascending int64 index array per client and a report to print. Every sample goes to
-exactly one client, and the same arguments always give the same division.
+exactly one client (but for `by_classes` when told otherwise), and the same arguments always give the same division.
 """
 
 from __future__ import annotations
@@ -107,6 +107,64 @@ def by_class_shards(
     dealt = rng.permutation(clients * shards).reshape(clients, shards)
     parts = [np.sort(np.concatenate([pieces[piece] for piece in row])) for row in dealt]
     return _reported(f"{shards} class shards each", parts, labels)
+
+
+def by_classes(
+    labels: Values, *, clients: int, each: int, seed: int = 0, overlapping: bool = False
+) -> tuple[list[Indices], PartitionReport]:
+    """Every client holds samples of a few classes only.
+
+    Args:
+        labels: (N,) class of each sample.
+        clients: how many.
+        each: classes of each client.
+        seed: which classes, and which of their samples.
+        overlapping: the division that FedVSSL's authors released: clients come in pairs; pair i has the i-th smallest
+            classes and their successors and as many from the largest down, and its two clients take a half each.
+            Neighbouring pairs share most of their classes, so that a sample may be at many clients, or at none.
+            Otherwise every sample is at exactly one.
+    """
+    codes, names = _coded(labels, len(labels), "labels")
+    if not 1 <= each <= len(names):
+        raise ValueError(f"each client can have 1 to {len(names)} classes, not {each}")
+    if overlapping:
+        parts = _sliding(codes, len(names), clients, each, seed)
+        return _reported(f"{each} classes each, overlapping", parts, labels)
+    if clients * each < len(names):
+        raise ValueError(f"{clients} clients with {each} classes each cannot hold all {len(names)} classes")
+    order = numpy_generator(seed, "partition", "by_classes").permutation(len(names))
+    owners: list[list[int]] = [[] for _ in names]
+    for slot in range(clients * each):  # around the circle of classes, so that all have as many owners, or one more
+        owners[order[slot % len(names)]].append(slot // each)
+    pieces: list[list[Indices]] = [[] for _ in range(clients)]
+    for code, own in enumerate(owners):
+        rows = numpy_generator(seed, "partition", "by_classes", code).permutation(np.flatnonzero(codes == code))
+        for owner, some in zip(own, np.array_split(rows, len(own)), strict=True):
+            pieces[owner].append(some)
+    found = [np.sort(np.concatenate(piece)).astype(np.int64) for piece in pieces]
+    if not all(len(part) for part in found):
+        raise ValueError(
+            f"some classes have too few samples for {clients} clients with {each} classes each: use fewer"
+        )
+    return _reported(f"{each} classes each", found, labels)
+
+
+def _sliding(codes: Indices, classes: int, clients: int, each: int, seed: int) -> list[Indices]:
+    """See `by_classes`, overlapping."""
+    if each % 2 or clients % 2 or clients // 2 + each // 2 - 1 > classes:
+        raise ValueError(
+            f"overlapping needs an even number of classes each, an even number of clients, and at least "
+            f"{clients // 2 + each // 2 - 1} classes; got {each}, {clients} and {classes}"
+        )
+    sizes = np.bincount(codes, minlength=classes)
+    order = np.argsort(sizes, kind="stable")
+    found: list[Indices] = []
+    for pair in range(clients // 2):
+        window = {*order[pair : pair + each // 2].tolist(), *order[::-1][pair : pair + each // 2].tolist()}
+        rows = np.flatnonzero(np.isin(codes, sorted(window)))
+        mixed = numpy_generator(seed, "partition", "sliding", pair).permutation(rows)
+        found += [np.sort(half).astype(np.int64) for half in np.array_split(mixed, 2)]
+    return found
 
 
 def dirichlet(

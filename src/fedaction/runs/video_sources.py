@@ -37,6 +37,10 @@ class StageVideoSource(Source):
     """Other people at each client, for test."""
     stage_iid: bool = False
     """Whether recordings are dealt to the clients at random, whosever they are."""
+    stage_classes: int = Field(0, ge=0)
+    """Deal recordings so that each client has so many of the actions; 0: each camera has its own."""
+    stage_overlapping: bool = False
+    """With stage_classes: the division that FedVSSL's authors released, in which clients share recordings."""
     stage_heterogeneity: float = Field(0.5, ge=0, le=1)
     """How much clients differ in rooms, views, light and in which actions are common."""
     stage_variety: float = Field(1.0, ge=0, le=2)
@@ -66,6 +70,8 @@ class StageVideoSource(Source):
             people=self.stage_people,
             test_people=self.stage_test_people,
             iid=self.stage_iid,
+            each=self.stage_classes,
+            overlapping=self.stage_overlapping,
             frames=self.frames,
             stride=self.stage_seconds,
             size=self.stage_size,

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fedaction.data.client import ClientData, ClientInfo, Examples
 from fedaction.data.features.make import cache_folder
+from fedaction.data.partition import by_classes
 from fedaction.data.processes import alone
 from fedaction.data.stage.actions import number
 from fedaction.data.stage.footage_crew import Take, film_takes
@@ -141,6 +142,8 @@ def stage_video(
     test_people: int = 2,
     shares: Sequence[float] | None = None,
     iid: bool = False,
+    each: int = 0,
+    overlapping: bool = False,
     frames: int = 8,
     stride: float = 0.3,
     size: int = 64,
@@ -165,6 +168,8 @@ def stage_video(
         test_people: other people at each client, for test.
         shares: (clients,) relative amounts of recordings; default: equal.
         iid: deal the same recordings, whosever they are, to the clients at random. Test people stay test people.
+        each: deal them so that a client has so many classes; see `partition.by_classes`. 0: by place.
+        overlapping: of `by_classes`.
         frames: T.
         stride: seconds between frames.
         size: H and W.
@@ -200,7 +205,10 @@ def stage_video(
         workers=workers,
         progress=progress,
     )
-    halves = [_deal(footage, test, clients, seed if iid else None) for test in (False, True)]
+    if each:
+        halves = [_deal_classes(footage, test, clients, each, seed, overlapping) for test in (False, True)]
+    else:
+        halves = [_deal(footage, test, clients, seed if iid else None) for test in (False, True)]
     return deal_footage(footage, *halves, name=domain)
 
 
@@ -245,6 +253,15 @@ def _deal(footage: Footage, test: bool, clients: int, seed: int | None) -> list[
     sizes = [len(np.unique(footage.recording[part])) for part in own]
     parts = np.split(mixed, np.cumsum(sizes)[:-1])
     return [rows[np.isin(footage.recording[rows], part)] for part in parts]
+
+
+def _deal_classes(
+    footage: Footage, test: bool, clients: int, each: int, seed: int, overlapping: bool
+) -> list[Indices]:
+    """Each client's clips of one half, of the same few classes in both."""
+    rows = np.flatnonzero(footage.test == test)
+    parts, _ = by_classes(footage.labels[rows], clients=clients, each=each, seed=seed, overlapping=overlapping)
+    return [rows[part] for part in parts]
 
 
 def _check(settings: dict[str, Any], places: int, workers: int) -> None:
