@@ -92,6 +92,12 @@ CROSS_MODAL = ("fdarn", "pfedme", "perfedavg", "lgfedavg", "fedrep", "metahar")
 """Methods whose home is feature vectors; the others' is skeletons."""
 
 
+UNLABELLED = ("fedvssl", "fedu")
+"""Methods that learn from recordings without labels; tests/methods/test_fedvssl.py has them on both engines."""
+
+LABELLED = tuple(name for name in METHODS if name not in UNLABELLED)
+
+
 def federation_for(name: str, **settings: object) -> tuple[dict[str, ClientData], Method]:
     """A small federation that suits a method, and the method over it."""
     if name in CROSS_MODAL:

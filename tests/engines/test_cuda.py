@@ -8,9 +8,8 @@ import torch
 from fedaction.engines.base import set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
-from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
-from tests.conftest import CROSS_MODAL, federation_for
+from tests.conftest import CROSS_MODAL, LABELLED, federation_for
 from tests.engines.test_engines_agree import CPU, TOLERANCE, TRAINING, jobs_of
 
 pytestmark = [
@@ -19,7 +18,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", LABELLED)
 @pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
 def test_cuda_agrees_with_the_cpu_and_with_itself(double, name, kind):
     set_precision(tf32=False)  # without it cuDNN may sum in another order each time

@@ -13,9 +13,8 @@ from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job
 from fedaction.federation.tree import tensors_of
-from fedaction.methods import METHODS
 from fedaction.methods.start import fresh, initial_state
-from tests.conftest import CROSS_MODAL, federation_for, make_method, mixed_clients
+from tests.conftest import CROSS_MODAL, LABELLED, federation_for, make_method, mixed_clients
 
 CPU = torch.device("cpu")
 TRAINING = Training(
@@ -90,7 +89,7 @@ def test_engines_agree_on_every_backbone(double, backbone):
         assert torch.equal(one.predicted, other.predicted)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", LABELLED)
 def test_engines_agree(double, name):
     clients, method = federation_for(name, model_dropout=0.2)
     # Everybody's data make 30 steps a round: in a second one rounding has grown past the tolerance.
@@ -126,7 +125,7 @@ def test_engines_agree(double, name):
 
 # That the engines agree is tested for every method, so one of each kind is enough for the slower one here.
 @pytest.mark.parametrize(
-    ("name", "label"), [*((name, "sequential") for name in METHODS), ("fsar", "vectorised"), ("fdarn", "vectorised")]
+    ("name", "label"), [*((name, "sequential") for name in LABELLED), ("fsar", "vectorised"), ("fdarn", "vectorised")]
 )
 def test_training_lowers_the_loss_and_changes_nothing_it_was_given(name, label):
     clients, method = federation_for(name, lambda_reg=0.0)

@@ -1,5 +1,7 @@
 """How much an old update weighs."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ from fedaction.federation.state import ServerState, Update
 def test_a_fresh_update_weighs_one_and_none_weighs_more_for_being_older(form, a):
     weights = [Staleness(form, a)(x) for x in range(50)]
     assert weights[0] == 1.0
-    assert all(0 < later <= earlier for earlier, later in zip(weights, weights[1:], strict=False))
+    assert all(0 < later <= earlier for earlier, later in itertools.pairwise(weights))
 
 
 def test_the_three_forms_as_their_authors_write_them():

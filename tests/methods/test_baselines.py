@@ -15,7 +15,7 @@ from fedaction.methods.central import EVERYONE
 from fedaction.methods.memory import kept
 from fedaction.methods.start import fresh, initial_state
 from fedaction.models.layers import BatchNorm
-from tests.conftest import CROSS_MODAL, make_client, make_method, mixed_clients
+from tests.conftest import CROSS_MODAL, UNLABELLED, make_client, make_method, mixed_clients
 from tests.engines.test_engines_agree import CPU, jobs_of
 
 
@@ -34,7 +34,7 @@ def applied(module):
 
 def test_every_method_is_listed_by_its_name():
     skeletons = {"fsar", "fedavg", "fedprox", "fedbn", "fedagm", "moon", "fedema", "local", "central"}
-    assert set(METHODS) == skeletons | set(CROSS_MODAL) | {"edge", "fedbuff"}
+    assert set(METHODS) == skeletons | set(CROSS_MODAL) | {"edge", "fedbuff", *UNLABELLED}
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,16 @@ def test_a_model_comes_back(tmp_path):
         assert [file.name for file in path.parent.iterdir()] == ["student.safetensors"]
 
 
+def test_a_network_without_a_classifier_comes_back(tmp_path):
+    path = tmp_path / "bare.safetensors"
+    save_model(path, model(classes=0), Card(classes=(), frames=8, resize=40, crop=32))
+    network, card = load_model(path)
+    assert network.classifier is None and card.classes == ()
+
+
 def test_cards_are_checked():
     for wrong, words in (
         ({"classes": ("a", "a")}, "one name"),
-        ({"classes": ()}, "at least 1"),
         ({"frames": 0}, "greater than 0"),
         ({"crop": 64}, "does not fit into frames of 40"),
         ({"size": 3}, "Extra inputs"),

@@ -18,6 +18,7 @@ from fedaction.cli.bench import bench_app
 from fedaction.cli.common import Bar, JsonFlag, RunDir, fail, free_folder, out
 from fedaction.cli.data import data_app
 from fedaction.cli.distil import distil
+from fedaction.cli.evaluate import evaluate
 from fedaction.cli.export import export
 from fedaction.cli.features import features
 from fedaction.cli.paper import paper
@@ -117,6 +118,7 @@ app.command()(analyse)
 app.command()(paper)
 app.command()(features)
 app.command()(distil)
+app.command()(evaluate)
 app.command()(export)
 app.command()(predict)
 

@@ -11,6 +11,8 @@ from fedaction.methods.fedbuff import FedBuff
 from fedaction.methods.fedema import FedEMA
 from fedaction.methods.fedprox import FedProx
 from fedaction.methods.fedrep import FedRep
+from fedaction.methods.fedu import FedU
+from fedaction.methods.fedvssl import FedVSSL
 from fedaction.methods.fsar import FSAR
 from fedaction.methods.lgfedavg import LGFedAvg
 from fedaction.methods.local import Local
@@ -22,8 +24,8 @@ from fedaction.methods.pfedme import PFedMe
 METHODS: dict[str, type[Method]] = {
     method.name: method
     for method in (
-        *(FSAR, FDARN, Edge),
-        *(FedAvg, FedProx, FedBN, FedAGM, MOON, FedEMA, PFedMe, PerFedAvg, LGFedAvg, FedRep, MetaHAR, FedBuff),
+        *(FSAR, FDARN, Edge, FedVSSL),
+        *(FedAvg, FedProx, FedBN, FedAGM, MOON, FedEMA, PFedMe, PerFedAvg, LGFedAvg, FedRep, MetaHAR, FedBuff, FedU),
         *(Local, Central),
     )
 }
@@ -43,6 +45,8 @@ __all__ = [
     "FedEMA",
     "FedProx",
     "FedRep",
+    "FedU",
+    "FedVSSL",
     "LGFedAvg",
     "Local",
     "MetaHAR",

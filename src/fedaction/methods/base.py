@@ -60,7 +60,17 @@ class Net(Protocol):
 
 
 class Task(Protocol):
-    """What makes inputs and targets of samples: drawn at random on the CPU, then applied where the samples are."""
+    """What makes inputs and targets of recordings: drawn at random on the CPU, then applied where they are."""
+
+    @property
+    def frames(self) -> int:
+        """Of a clip."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Rows and columns of a clip."""
+        ...
 
     def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
         """Parameters for `count` samples of a shape, one row for each."""

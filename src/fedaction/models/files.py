@@ -1,6 +1,6 @@
 """Model files: a network for video and what one must know to use it, in one .safetensors file.
 
-    save_model(path, network, card)             network: a ResNet3D with a classifier; card: a Card
+    save_model(path, network, card)             network: a ResNet3D; card: a Card
     load_model(path) -> (network, card)         the network in evaluation mode, in float32 on the CPU
     read_card(path) -> (card, arguments)        without reading the weights
 
@@ -41,7 +41,7 @@ class Card(BaseModel):
     """What a model recognises, and which clips it was trained on.
 
     Attributes:
-        classes: names of the actions, in the order of the logits.
+        classes: names of the actions, in the order of the logits; none of a network without a classifier.
         frames: per clip.
         stride: frames of the video from one frame of a clip to the next.
         resize: the shorter side that frames are brought to, in pixels, before they are cropped.
@@ -51,7 +51,7 @@ class Card(BaseModel):
 
     model_config = _CONFIG
 
-    classes: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+    classes: Annotated[tuple[str, ...], Field(strict=False)]
     frames: PositiveInt
     stride: PositiveInt = 1
     resize: PositiveInt

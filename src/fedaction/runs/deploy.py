@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -37,15 +38,21 @@ def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], s
     kind = recipe.run.method
     method = METHODS[kind]([clients[name] for name in sorted(clients)], recipe.methods[kind])
     network = fresh(method, info, recipe.run.seeds[0])
-    if not isinstance(network, ResNet3D) or Scope.LOCAL in method.plan(info).scopes.values():
-        return False
-    own = tensors_of(network)
+    own, scopes = tensors_of(network), method.plan(info).scopes
     with torch.no_grad():
         for name, tensor in method.served(server, info).items():
             own[name].copy_(tensor)
+    classes = info.classes
+    if method.task is not None:  # what was learned without labels is the backbone
+        network, classes = network.get_submodule("backbone"), ()
+        scopes = {name: scope for name, scope in scopes.items() if name.startswith("backbone.")}
+        clip = clip[0], method.task.size
+        info = replace(info, shape=(method.task.frames, method.task.size, method.task.size, 3))
+    if not isinstance(network, ResNet3D) or Scope.LOCAL in scopes.values():
+        return False
     frames, height, *_ = info.shape
     stride, side = clip
     about = {"method": kind, "seed": recipe.run.seeds[0], "configuration": recipe.configuration()}
-    card = Card(classes=info.classes, frames=frames, stride=stride, resize=side, crop=height, provenance=about)
+    card = Card(classes=classes, frames=frames, stride=stride, resize=side, crop=height, provenance=about)
     save_model(path, network, card)
     return True

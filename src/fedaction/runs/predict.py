@@ -109,6 +109,11 @@ def recogniser(path: str | Path) -> Recogniser:
         return _from_onnx(path)
     if path.suffix == ".safetensors":
         network, card = load_model(path)
+        if not card.classes:
+            raise ModelFileError(
+                f"{path} has no classifier, so that it recognises nothing; train one on it, as with "
+                "`fedaction run recipes/edge/finetune.toml --set pretrained=FILE`"
+            )
         folded = Folded(network)
 
         def logits(clips: Pixels) -> npt.NDArray[np.float32]:

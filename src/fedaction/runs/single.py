@@ -20,6 +20,7 @@ from fedaction.engines.base import Engine, Evaluation, Training, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.evaluation.knn import knn_accuracy
+from fedaction.evaluation.neighbours import neighbour_evaluations
 from fedaction.evaluation.unseen import unseen_features
 from fedaction.federation.clock import Clock, spread_devices
 from fedaction.federation.events import Events
@@ -296,6 +297,10 @@ class SingleRun:
 
     def _evaluate(self, state: RunState, engine: Engine) -> list[Evaluation]:
         """Every client's test set under the server's model and the client's own tensors."""
+        if self.method.task is not None:
+            clients = [self.clients[client] for client in self.tested]
+            clip = self.method.task.frames, self.method.task.size
+            return list(neighbour_evaluations(self.method, state.server, clients, clip, self.seed, self.device))
         jobs = [self._job(state, client, state.round, self.method.served) for client in self.tested]
         return list(engine.evaluate(jobs))
 

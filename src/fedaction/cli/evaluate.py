@@ -1,0 +1,141 @@
+"""`fedaction evaluate`: what a video network has learnt, by retrieval, a linear probe and fine-tuning."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TimeRemainingColumn as Remaining
+from rich.table import Table
+
+from fedaction.cli.common import JsonFlag, err, fail, out
+
+if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
+    from fedaction.runs.evaluate import EvaluateResult
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A model file (.safetensors), or the word random: random weights.")],
+    recipe: Annotated[Path | None, typer.Option(help="Keys, in one flat TOML file; all have defaults.")] = None,
+    overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Set a key.")] = [],  # noqa: B006
+    protocols: Annotated[str, typer.Option(help="Of retrieval, probe, finetune, with commas; default: all.")] = "",
+    perturb: Annotated[bool, typer.Option("--perturb", help="Retrieval under noise on the weights, too.")] = False,
+    depth: Annotated[int | None, typer.Option(help="Of a network with random weights; default: 18.")] = None,
+    width: Annotated[int | None, typer.Option(help="Of a network with random weights; default: 64.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2: mean and deviation are over them.")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
+    to: Annotated[Path | None, typer.Option("--out", help="A file for the result (JSON); it must be new.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure what a video network has learnt: nearest recordings, a linear probe, fine-tuning of the whole.
+
+    Clips come from where the keys say, as for `fedaction distil`: `--set data=arrays --set arrays=FOLDER`, or
+    `--set data=videos --set video_root=FOLDER`; without any, synthetic footage is made. Progress goes to standard
+    error.
+    """
+    from fedaction.runs.evaluate import run_evaluate
+    from fedaction.runs.evaluate_recipe import load_evaluate_recipe
+
+    names = ", ".join(json.dumps(name.strip()) for name in protocols.split(","))
+    options = {
+        "protocols": f"[{names}]" if protocols else "",
+        "perturb": "true" if perturb else "",
+        "depth": "" if depth is None else str(depth),
+        "width": "" if width is None else str(width),
+        "seeds": f"[{seeds}]" if seeds else "",
+        "device": json.dumps(device) if device else "",
+    }
+    overrides = [*overrides, *(f"{key}={value}" for key, value in options.items() if value)]
+    with _Steps() as bar, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
+        try:
+            result = run_evaluate(model, load_evaluate_recipe(recipe, overrides), to, bar)
+        except (ValueError, OSError, ImportError) as error:
+            raise fail(str(error)) from None
+        except KeyboardInterrupt:
+            bar.warned("stopped; nothing was written")
+            raise typer.Exit(130) from None
+    if as_json:
+        print(json.dumps(result))
+        return
+    out.print(_table(result))
+    if result["perturb"]:
+        out.print(_perturbations(result))
+    if to is not None:
+        out.print(f"result: {to}", highlight=False, markup=False, soft_wrap=True)
+
+
+class _Steps:
+    """Progress on standard error: one bar for each part. A `runs.single.Progress` that counts batches or epochs."""
+
+    def __init__(self) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            Remaining(),
+            console=err,
+            disable=not err.is_terminal,
+        )
+        self._tasks: dict[str, tuple[TaskID, int]] = {}
+
+    def __enter__(self) -> _Steps:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def started(self, label: str, round: int, rounds: int) -> None:
+        """See `runs.single.Progress`."""
+        self._tasks[label] = (self._bars.add_task(label, total=rounds, completed=round), rounds)
+
+    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+        """See `runs.single.Progress`."""
+        task, rounds = self._tasks[label]
+        self._bars.update(task, completed=round)
+        if not err.is_terminal and (round * 4 // rounds > (round - 1) * 4 // rounds):  # in a log: four lines each
+            err.print(f"{label}: {round} of {rounds}", highlight=False)
+
+    def warned(self, message: str) -> None:
+        """See `runs.single.Progress`."""
+        self._bars.console.print(f"[yellow]warning:[/yellow] {escape(message)}", highlight=False)
+
+
+_WORDS = {
+    "probe_clip": "linear probe, per clip",
+    "probe_video": "linear probe, per video",
+    "finetune_clip": "fine-tuning, per clip",
+    "finetune_video": "fine-tuning, per video",
+}
+
+
+def _table(result: EvaluateResult) -> Table:
+    gallery, queries = result["data"]["recordings"]
+    recipe = result["recipe"]
+    table = Table("", "%", "deviation")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    table.title = escape(f"{result['model']['model']}: {queries} test recordings, {gallery} for training")
+    for key, value in result["mean"].items():
+        words = _WORDS.get(key, f"retrieval {key} ({recipe['retrieval_rule']}, {recipe['pooling']})")
+        spread = "" if result["std"] is None else f"{100 * result['std'][key]:.1f}"
+        table.add_row(words, f"{100 * value:.1f}", spread)
+    return table
+
+
+def _perturbations(result: EvaluateResult) -> Table:
+    levels = list(dict.fromkeys(found["level"] for found in result["perturb"]))
+    table = Table("noise on the weights", *(f"{level:g}" for level in levels), title="retrieval R@1, %")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for kind in dict.fromkeys(found["kind"] for found in result["perturb"]):
+        by_level = {found["level"]: found["mean"] for found in result["perturb"] if found["kind"] == kind}
+        table.add_row(kind, *(f"{100 * by_level[level]:.1f}" for level in levels))
+    return table

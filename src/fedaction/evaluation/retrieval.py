@@ -1,0 +1,113 @@
+"""Retrieval: for a recording, are the nearest recordings of another set of the same class?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Pooling = Literal["mean", "max"]
+Rule = Literal["any", "majority"]
+
+KS = (1, 5, 10, 20, 50)
+"""Numbers of neighbours that the papers report."""
+
+_CHUNK = 1 << 22  # similarities held at once
+_ROWS = 4096  # of features that are float64 at once
+_GRID = 2.0**40  # similarities nearer than this many parts of 1 are equal
+
+
+def pooled_map(x: Tensor, pooling: Pooling = "mean") -> Tensor:
+    """(N, T, H, W, C) maps of a network's last stage to (N, F) features.
+
+    Args:
+        x: the maps, features last.
+        pooling: "mean": over frames, rows and columns, F = C. "max": over squares of 2 x 2 places, which do not
+            overlap; then everything in a row, F = T (H // 2) (W // 2) C, as VCOP has it. A map of one row, or one
+            column, keeps it.
+    """
+    if pooling == "mean":
+        return x.mean((1, 2, 3))
+    if pooling != "max":
+        raise ValueError(f"pooling = {pooling!r} is unknown; there are mean and max")
+    window = (1, min(2, x.shape[2]), min(2, x.shape[3]))
+    return F.max_pool3d(x.permute(0, 4, 1, 2, 3), window).flatten(1)
+
+
+def recording_means(features: Tensor, recording: Tensor, count: int) -> Tensor:
+    """(count, F) float64 means of (N, F) clips' features over their recordings.
+
+    `recording` is (N,) int64 from 0 to count - 1, and each has a clip.
+    """
+    index = recording.to(features.device)
+    sums = features.new_zeros(count, features.shape[1], dtype=torch.float64)
+    for part, where in zip(features.split(_ROWS), index.split(_ROWS), strict=True):
+        sums.index_add_(0, where, part.double())
+    return sums / torch.bincount(index, minlength=count)[:, None]
+
+
+def retrieval(
+    gallery: Tensor,
+    gallery_labels: Tensor,
+    queries: Tensor,
+    query_labels: Tensor,
+    ks: Sequence[int] = KS,
+    rule: Rule = "any",
+) -> dict[int, float]:
+    """R@k: the share of queries, 0 to 1, that find their class among the k nearest of the gallery, by cosine.
+
+    Args:
+        gallery: (N, F), finite.
+        gallery_labels: (N,) int64, from 0.
+        queries: (M, F), finite.
+        query_labels: (M,) int64.
+        ks: numbers of neighbours; one above N takes the whole gallery.
+        rule: "any": a query is answered if any of its k nearest has its label; "majority": if most of them have.
+
+    Ties are settled in one way on every machine: similarities equal to 12 digits are equal, of neighbours equally
+    near the first in the gallery counts, and of classes with equal votes the lowest label wins.
+    """
+    _check(gallery, gallery_labels, queries, query_labels, ks, rule)
+    gallery, queries = F.normalize(gallery.double(), dim=1), F.normalize(queries.double(), dim=1)
+    labels, wanted = gallery_labels.to(gallery.device), query_labels.to(gallery.device)
+    classes = int(max(labels.max(), wanted.max())) + 1
+    right = dict.fromkeys(ks, 0)
+    step = max(1, _CHUNK // len(gallery))
+    for rows, want in zip(queries.split(step), wanted.split(step), strict=True):
+        # Equal vectors may get products that differ in their last bits, by where they lie in the matrix.
+        nearness = (rows @ gallery.T).mul_(_GRID).round_()
+        found = labels[nearness.argsort(dim=1, descending=True, stable=True)]
+        for k in right:
+            near = found[:, :k]
+            if rule == "any":
+                answered = (near == want[:, None]).any(1)
+            else:
+                votes = torch.zeros(len(near), classes, dtype=torch.int64, device=near.device)
+                answered = votes.scatter_add_(1, near, torch.ones_like(near)).argmax(1) == want  # the first of equals
+            right[k] += int(answered.sum())
+    return {k: count / len(queries) for k, count in right.items()}
+
+
+def _check(
+    gallery: Tensor, gallery_labels: Tensor, queries: Tensor, query_labels: Tensor, ks: Sequence[int], rule: str
+) -> None:
+    if gallery.dim() != 2 or queries.dim() != 2 or gallery.shape[1] != queries.shape[1]:
+        raise ValueError(
+            f"retrieval takes (N, F) features of a gallery and (M, F) of queries, got {tuple(gallery.shape)} and "
+            f"{tuple(queries.shape)}"
+        )
+    for name, features, labels in (("gallery", gallery, gallery_labels), ("queries", queries, query_labels)):
+        if not len(features) or labels.shape != features.shape[:1]:
+            raise ValueError(
+                f"{name}: retrieval needs recordings and a label for each, got {len(features)} and labels of shape "
+                f"{tuple(labels.shape)}"
+            )
+        if not bool(features.isfinite().all()):
+            raise ValueError(f"{name}: features are not finite: the network that made them has diverged")
+    if rule not in ("any", "majority"):
+        raise ValueError(f"rule = {rule!r} is unknown; there are any and majority")
+    if not ks or min(ks) < 1:
+        raise ValueError(f"retrieval needs numbers of neighbours from 1, got {list(ks)}")

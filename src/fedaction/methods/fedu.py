@@ -1,0 +1,65 @@
+"""FedU (Zhuang et al., ICCV 2021) on video: only clients whose encoder moved little take the averaged head."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from fedaction.data.client import ClientInfo
+from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
+from fedaction.federation.tree import Tree, tensors_of
+from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.fedvssl import VSSLSettings, pretext_of
+from fedaction.methods.memory import RULE, kept, with_memory
+from fedaction.methods.pretext import Pretext
+
+
+class FedUSettings(VSSLSettings):
+    """Keys of a recipe that this method reads."""
+
+    fedu_threshold: float = Field(0.4, ge=0)
+    """mu: a client whose encoder moved as far as this in its last training keeps its own head."""
+
+
+class FedU(Method):
+    """Encoder and head are averaged; clients that diverge keep their own head."""
+
+    name = "fedu"
+    needs_anchor = True
+    settings_type = FedUSettings
+    settings: FedUSettings
+
+    @property
+    def task(self) -> Pretext:
+        """The pretext task."""
+        return pretext_of(self.settings)
+
+    def build(self, client: ClientInfo) -> nn.Module:
+        """R3D-18 and the task's head, and room for the client's own head and for how far its encoder moved."""
+        network = self.task.network(self.settings.model_depth, self.settings.model_width or 64)
+        return with_memory(network, [n for n in tensors_of(network) if n.startswith("head.")], ("moved",))
+
+    def scopes(self) -> ScopeTable:
+        """All is averaged but what a client remembers."""
+        return ScopeTable((RULE, Rule("**", GLOBAL)))
+
+    def begin(self, tensors: Tree) -> Tree:
+        """The received head, or the client's own where its encoder moved by mu or more in its last training."""
+        own = (tensors[kept("seen")] > 0) & (tensors[kept("moved")] >= self.settings.fedu_threshold)
+        return {n: torch.where(own, tensors[kept(n)], t.detach()) for n, t in tensors.items() if kept(n) in tensors}
+
+    def finish(self, begun: Tree, trained: Tree) -> Tree:
+        """The head as it is now, and the mean distance that the encoder's convolutions went."""
+        found = {kept(n): t.detach() for n, t in trained.items() if kept(n) in trained}
+        moves = [
+            (t.detach() - begun[n]).square().sum().sqrt()
+            for n, t in trained.items()
+            if n.startswith("backbone.") and t.dim() == 5
+        ]
+        seen = torch.ones_like(trained[kept("seen")])
+        return {**found, kept("moved"): torch.stack(moves).mean(), kept("seen"): seen}
+
+    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The task's own loss."""
+        return self.task.loss(net, batch.x, batch.y)

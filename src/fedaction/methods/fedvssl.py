@@ -1,0 +1,132 @@
+"""FedVSSL (Rehman et al., ECCV 2022): learning from unlabelled video; only the backbone travels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from fedaction.data.client import ClientInfo
+from fedaction.federation.average import RunningMean
+from fedaction.federation.scope import GLOBAL, LOCAL, Rule, ScopeTable
+from fedaction.federation.state import ServerState, Update
+from fedaction.federation.tree import Tree
+from fedaction.methods.base import Batch, Method, Metrics, Net
+from fedaction.methods.pretext import PRETEXTS, Pretext
+from fedaction.methods.settings import Settings
+
+
+class VSSLSettings(Settings):
+    """Keys of methods that learn from unlabelled video."""
+
+    pretext: Literal["vcop", "speed", "ctp"] = "ctp"
+    """The task: the order of clips, the speed of playback, or where a pasted patch goes."""
+    clip_frames: int = Field(16, ge=4)
+    """Frames of a clip, which is cut from a client's longer recordings."""
+    clip_size: int = Field(112, ge=16)
+    """Rows and columns of a clip, in pixels."""
+    model_depth: int = 18
+    """Depth of the 3D ResNet."""
+    model_width: int = Field(0, ge=0)
+    """Channels of its first stage; 0: 64, as its paper."""
+    heads: Literal["local", "shared"] = "local"
+    """Whether the task's head stays with the client or is averaged too (FedAvg on the whole model)."""
+
+
+def pretext_of(settings: VSSLSettings) -> Pretext:
+    """The task that a recipe names."""
+    return PRETEXTS[settings.pretext](frames=settings.clip_frames, size=settings.clip_size)
+
+
+class FedVSSLSettings(VSSLSettings):
+    """Keys of a recipe that this method reads. With alpha = beta = 0 and shared heads it is FedAvg."""
+
+    vssl_alpha: float = Field(0.9, ge=0, le=1)
+    """alpha: the share of the loss-weighted mean; the rest is weighted by samples."""
+    vssl_beta: int = Field(0, ge=0)
+    """beta: how many of the server's last models are averaged with the new one; the paper has 0 and 1."""
+    server_lr: float = Field(1.0, gt=0)
+    """eta_s: how far the server goes towards the mean of the clients."""
+
+
+class FedVSSL(Method):
+    """A mix of loss- and size-weighted means, averaged with the server's last models."""
+
+    name = "fedvssl"
+    settings_type = FedVSSLSettings
+    settings: FedVSSLSettings
+
+    @property
+    def task(self) -> Pretext:
+        """The pretext task."""
+        return pretext_of(self.settings)
+
+    def build(self, client: ClientInfo) -> nn.Module:
+        """R3D-18 and the task's head."""
+        return self.task.network(self.settings.model_depth, self.settings.model_width or 64)
+
+    def scopes(self) -> ScopeTable:
+        """The backbone travels with its statistics; the head stays and is kept between participations."""
+        head = GLOBAL if self.settings.heads == "shared" else LOCAL
+        return ScopeTable((Rule("backbone", GLOBAL), Rule("**", head)))
+
+    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
+        """J_m (Eq. 1): the task's own loss."""
+        return self.task.loss(net, batch.x, batch.y)
+
+    def initial_memory(self, shared: Tree) -> Tree:
+        """No model of the server's is remembered before it has made one."""
+        return {}
+
+    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+        """theta~ = theta_g + eta_s Delta, then theta_g <- the mean of theta~ and the last beta theta_g (Eqs. 2, 3).
+
+        Delta = alpha Delta_loss + (1 - alpha) Delta_avg with Delta = theta_m - theta_g; the paper's minus sign would
+        lead away from the clients. In the first round there is no model of the server's to average with.
+        """
+        s = self.settings
+        by_size, by_loss = RunningMean(), dict[str, Tensor]()
+        total = -math.inf  # the logarithm of sum exp(-L) so far
+        for update in updates:
+            by_size.add(update.tree, update.weight)
+            loss = update.metrics["loss"]
+            total = max(total, -loss) + math.log1p(math.exp(-abs(total + loss)))
+            share = math.exp(-loss - total)
+            by_loss = {n: torch.lerp(by_loss.get(n, t), t, share) for n, t in update.tree.items() if _real(t)}
+        size = by_size.over(server.shared)
+        new: dict[str, Tensor] = {}
+        for name, theta in server.shared.items():
+            if name not in by_loss:  # counters, or nobody sent it
+                new[name] = size[name]
+                continue
+            delta = s.vssl_alpha * (by_loss[name] - theta) + (1 - s.vssl_alpha) * (size[name] - theta)
+            new[name] = theta + s.server_lr * delta
+        past = self._past(server)
+        for name, theta in new.items():
+            if past and _real(theta):
+                new[name] = torch.stack([theta, *(tree[name] for tree in past)]).mean(0)
+        return ServerState(server.version + 1, new, server.groups, self._remember(server))
+
+    def _past(self, server: ServerState) -> list[Mapping[str, Tensor]]:
+        """The last beta models that the server has made, newest first; fewer where there are not so many yet."""
+        if not self.settings.vssl_beta or server.version == 0:
+            return []
+        older = [
+            {name: server.memory[f"past-{age}.{name}"] for name in server.shared}
+            for age in range(1, self.settings.vssl_beta)
+            if f"past-{age}.{next(iter(server.shared))}" in server.memory
+        ]
+        return [server.shared, *older]
+
+    def _remember(self, server: ServerState) -> dict[str, Tensor]:
+        """What the next round needs besides the model that it starts from."""
+        kept = self._past(server)[: max(self.settings.vssl_beta - 1, 0)]
+        return {f"past-{age}.{name}": tensor for age, tree in enumerate(kept, 1) for name, tensor in tree.items()}
+
+
+def _real(tensor: Tensor) -> bool:
+    return tensor.is_floating_point()

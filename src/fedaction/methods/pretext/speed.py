@@ -1,0 +1,131 @@
+"""Playback speed (the reference's `speednet`): how fast, and which way, is a clip played?"""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedaction.methods.base import Net
+from fedaction.methods.pretext.base import (
+    Drawn,
+    backbone,
+    below,
+    check_clip,
+    check_recording,
+    levelled,
+    picked,
+    uniform,
+)
+from fedaction.methods.pretext.pixels import (
+    Scale,
+    draw_hue,
+    draw_view,
+    view,
+    with_brightness,
+    with_contrast,
+    with_hue,
+)
+from fedaction.models.pretext_heads import PretextNetwork, SpeedHead
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The task. Target: the number of the stride among `strides`.
+
+    A clip of 16 frames at stride 4 spans 61. Where a recording has fewer, the reference repeats its last frame until
+    the clip is full; how long a clip stands still then says how fast it was, and the network learns that in place of
+    motion. By default, strides that do not fit are therefore not drawn: of recordings of 31 to 60 frames only those
+    from -2 to 2 are. A clip starts anywhere that leaves room for all of it.
+
+    Attributes:
+        frames: of a clip.
+        size: rows and columns of a clip.
+        strides: from one frame to the next; negative: backwards; 0: a still picture.
+        short: what happens to strides that a recording is too short for: "skip", they are not drawn; "clamp", the
+            reference's: its last frame is repeated (and, backwards, comes first).
+        scales: see `draw_view`.
+        flip: probability of being mirrored.
+        chance: of each of the three changes that follow.
+        brightness: at most this is added or subtracted.
+        contrast: a factor within exp(+-contrast).
+        hue: at most this many steps of two degrees.
+        saturation: a factor within exp(+-saturation).
+        dropout: before the head's layer.
+    """
+
+    frames: int = 16
+    size: int = 112
+    strides: tuple[int, ...] = (-4, -2, -1, 0, 1, 2, 4)
+    short: Literal["skip", "clamp"] = "skip"
+    scales: tuple[Scale, ...] = (112, 128, 144)
+    flip: float = 0.5
+    chance: float = 0.2
+    brightness: float = 32.0
+    contrast: float = 0.2
+    hue: float = 12.0
+    saturation: float = 0.1
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_clip(self.frames, self.size)
+        if len(set(self.strides)) != len(self.strides) or len(self.strides) < 2:
+            raise ValueError(f"strides {self.strides}: two or more, all different, are needed")
+        if self.short not in ("skip", "clamp"):
+            raise ValueError(f"short {self.short!r} is neither skip nor clamp")
+
+    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+        """`frames` (count, frames), `label` (count,), a view and colours; see `Pretext.draw`."""
+        check_recording(shape, 1, "a clip")
+        strides = torch.tensor(self.strides)
+        spans = strides.abs() * (self.frames - 1) + 1
+        drawable = torch.arange(len(strides))
+        if self.short == "skip":
+            drawable = drawable[spans <= shape[0]]
+            if len(drawable) < 2:
+                need = int(spans.sort().values[1])
+                raise ValueError(
+                    f"a recording of {shape[0]} frames has room for fewer than two of the strides {self.strides} in "
+                    f"clips of {self.frames} frames; take recordings of {need} frames or more, or shorter clips"
+                )
+        label = drawable[below(torch.full((count,), len(drawable)), random)]
+        start = below((shape[0] - spans[label] + 1).clamp(min=1), random)
+        steps = torch.arange(self.frames)
+        steps = torch.where(strides[label, None] < 0, steps.flip(0), steps)
+        frames = (start[:, None] + strides[label, None].abs() * steps).clamp(max=shape[0] - 1)
+        on = uniform((2, count), random) < self.chance
+        brightness = uniform((count,), random, -self.brightness, self.brightness)
+        contrast = uniform((count,), random, -self.contrast, self.contrast).exp()
+        return {
+            "frames": frames,
+            "label": label,
+            **draw_view(count, shape, self.size, self.scales, random, flip=self.flip),
+            "brightness": torch.where(on[0], brightness, 0.0).float(),
+            "contrast": torch.where(on[1], contrast, 1.0).float(),
+            **draw_hue(count, random, self.chance, self.hue, self.saturation),
+        }
+
+    def apply(self, x: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
+        """(N, frames, size, size, 3) float32 clips and (N,) int64 labels; see `Pretext.apply`."""
+        x, drawn, lead = levelled(x, drawn)
+        clips = view(picked(x, drawn["frames"]), drawn, self.size)
+        clips = with_contrast(with_brightness(clips, drawn["brightness"]), drawn["contrast"])
+        clips = with_hue(clips, drawn["hue"], drawn["saturation"])
+        return clips.reshape(*lead, *clips.shape[1:]), drawn["label"].reshape(lead)
+
+    def network(self, depth: int, width: int) -> nn.Module:
+        """See `Pretext.network`."""
+        body = backbone(depth, width)
+        return PretextNetwork(body, SpeedHead(body.features, len(self.strides), self.dropout))
+
+    def loss(self, net: Net, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross-entropy."""
+        logits = net(x)
+        loss = F.cross_entropy(logits, y)
+        return loss, {"ce": loss, "accuracy": (logits.argmax(-1) == y).to(loss.dtype).mean()}

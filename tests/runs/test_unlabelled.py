@@ -1,0 +1,61 @@
+"""Runs that learn without labels: from phones' recordings to a backbone in a model file."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedaction.evaluation.neighbours import middle
+from fedaction.models.files import ModelFileError, load_model
+from fedaction.runs.metrics import read_rows
+from fedaction.runs.predict import recogniser
+from fedaction.runs.recipe import parse_recipe
+from fedaction.runs.study import run_study
+
+RECIPE = {
+    "method": "fedvssl",
+    "baselines": ["fedu"],
+    "pretext": "speed",
+    "clip_frames": 4,
+    "clip_size": 16,
+    "model_width": 2,
+    "rounds": 2,
+    "clients_per_round": 2,
+    "batch_size": 4,
+    "lr": 0.01,
+    "momentum": 0.0,
+    "data": "stage_video",
+    "stage_clients": 4,
+    "stage_actions": 4,
+    "stage_classes": 2,
+    "stage_train": 4,
+    "stage_test": 2,
+    "stage_people": 1,
+    "stage_test_people": 1,
+    "frames": 14,
+    "stage_seconds": 0.2,
+    "stage_size": 20,
+    "stage_variety": 0.2,
+}
+
+
+def test_phones_learn_together_and_what_they_learned_is_a_backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
+    result = run_study(parse_recipe(RECIPE), tmp_path / "run")
+    assert len(result["clients"]) == 4 and all(0 <= (v or 0) <= 1 for v in result["clients"].values())
+    rows = read_rows(tmp_path / "run" / "metrics.jsonl")
+    assert {row.name for row in rows if row.split == "train"} >= {"loss"}
+    network, card = load_model(tmp_path / "run" / "model.safetensors")
+    assert network.classifier is None and (card.frames, card.crop) == (4, 16)
+    sent = 4 * sum(t.numel() for t in network.state_dict().values())
+    assert result["bytes_up"] == 2 * 2 * sent  # the backbone alone, two clients in each of two rounds
+    assert result["baselines"]["fedu"]["bytes_up"] > result["bytes_up"]  # which sends its head, too
+    with pytest.raises(ModelFileError, match="has no classifier"):
+        recogniser(tmp_path / "run" / "model.safetensors")
+
+
+def test_clips_are_cut_from_the_middle():
+    x = torch.arange(2 * 7 * 6 * 6 * 3).view(2, 7, 6, 6, 3)
+    assert torch.equal(middle(x, 3, 4), x[:, 2:5, 1:5, 1:5])
+    with pytest.raises(ValueError, match="hold no clip of 8 x 4 x 4"):
+        middle(x, 8, 4)
