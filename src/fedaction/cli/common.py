@@ -33,7 +33,7 @@ class Bar:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("rounds"),
+            TextColumn("{task.fields[unit]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[accuracy]}"),
@@ -53,7 +53,8 @@ class Bar:
     def started(self, label: str, round: int, rounds: int) -> None:
         """See `runs.single.Progress`."""
         self._rounds[label] = rounds
-        self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, accuracy="")
+        unit = "" if label.endswith("data") else "rounds"  # of data, files or recordings
+        self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, accuracy="", unit=unit)
 
     def advanced(self, label: str, round: int, accuracy: float | None) -> None:
         """See `runs.single.Progress`."""
@@ -64,7 +65,8 @@ class Bar:
         rounds = self._rounds[label]
         if not err.is_terminal and (round * 10 // rounds > (round - 1) * 10 // rounds):  # in a log: ten lines a run
             said = "" if accuracy is None else f", accuracy {accuracy:.1%}"
-            err.print(f"{label}: round {round} of {rounds}{said}", highlight=False)
+            what = "" if label.endswith("data") else "round "
+            err.print(f"{label}: {what}{round} of {rounds}{said}", highlight=False)
 
     def warned(self, message: str) -> None:
         """See `runs.single.Progress`."""

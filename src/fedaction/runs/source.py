@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +12,8 @@ from pydantic import Field
 
 from fedaction.data.client import ClientData
 from fedaction.methods.settings import Settings
+
+Tell = Callable[[int, int], object]
 
 
 class Source(Settings):
@@ -31,8 +33,11 @@ class Source(Settings):
         return None
 
     @abstractmethod
-    def load(self, seed: int) -> list[ClientData]:
-        """The clients, prepared for training; `seed` is the recipe's `data_seed`."""
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
+        """The clients, prepared for training; `seed` is the recipe's `data_seed`.
+
+        `tell` hears of work that takes long, with what is done and what there is.
+        """
 
 
 def data_root(given: str, key: str, names: Sequence[str]) -> Path:

@@ -25,7 +25,7 @@ from fedaction.data.public.readers import READERS
 from fedaction.data.stage import stage_federation
 from fedaction.data.stage.modalities import stage_features
 from fedaction.data.store import clients_from_store
-from fedaction.runs.source import Source, data_root
+from fedaction.runs.source import Source, Tell, data_root
 from fedaction.runs.video_sources import StageVideoSource, VideoSource
 
 
@@ -47,7 +47,7 @@ class StageSource(Source):
     stage_noise: float = Field(1.0, ge=0)
     """Sensor noise and drop-outs; 1 is a consumer depth camera, 0 none."""
 
-    def load(self, seed: int) -> list[ClientData]:
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
         raw = stage_federation(
             clients=self.stage_clients,
@@ -79,7 +79,7 @@ class StoreSource(Source):
     store_protocol: str = ""
     """One of the datasets' own splits in place of store_test, such as cross_subject; empty: store_test."""
 
-    def load(self, seed: int) -> list[ClientData]:
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
         split = list(self.store_test) if isinstance(self.store_test, tuple) else self.store_test
         return clients_from_store(
@@ -120,7 +120,7 @@ class PublicSource(Source):
                 raise ValueError(f"{name!r} is named twice")
         return names
 
-    def load(self, seed: int) -> list[ClientData]:
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
         place = data_root(self.public_root, "public_root", self.public_sets)
         count = len(self.public_sets)
@@ -134,7 +134,7 @@ class PublicSource(Source):
             has = READERS[name].protocols
             if split not in has:
                 raise ValueError(f"{name} has no split {split}; it has {', '.join(has)}")
-            store = prepare_public(name, place / name, cache=self.public_cache or None)
+            store = prepare_public(name, place / name, cache=self.public_cache or None, progress=tell)
             clients += clients_from_store(store, protocol=split, frames=self.frames, align=self.align, seed=seed)
         return clients
 
@@ -172,7 +172,7 @@ class FeatureSource(Source):
                 raise ValueError(f"no reader is called {name!r}; there are {', '.join([*READERS, *SENSORS])}")
         return paths
 
-    def load(self, seed: int) -> list[ClientData]:
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
         return clients_from_features(
             [self._features(path) for path in self.feature_paths],
@@ -227,7 +227,7 @@ class StageFeatureSource(Source):
     feature_cache: str = ""
     """Folder where features are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
 
-    def load(self, seed: int) -> list[ClientData]:
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
         return stage_features(
             modalities=self.stage_modalities,
@@ -245,6 +245,7 @@ class StageFeatureSource(Source):
             noise=self.stage_noise,
             scale=self.feature_scale,
             cache=self.feature_cache or None,
+            progress=tell,
         )
 
 

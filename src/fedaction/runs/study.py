@@ -22,8 +22,11 @@ from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
 from fedaction.runs.report import write_report
 from fedaction.runs.single import Progress, SingleRun, choose_device
+from fedaction.runs.source import Tell
 
 METRIC = "accuracy"
+DATA = "data"
+"""What reading or making data is called where progress is shown."""
 
 
 class RunResult(TypedDict):
@@ -77,7 +80,7 @@ def parts_of(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
             yield baseline, seed, home / "baselines" / baseline
 
 
-def load_clients(recipe: Recipe) -> dict[str, ClientData]:
+def load_clients(recipe: Recipe, progress: Progress | None = None) -> dict[str, ClientData]:
     """The recipe's clients by id; of all randomness only `data_seed` decides them.
 
     A source that repeats its split (`Source.per_seed`) draws it anew for the recipe's first seed.
@@ -85,10 +88,24 @@ def load_clients(recipe: Recipe) -> dict[str, ClientData]:
     seed = recipe.run.data_seed
     if recipe.source.per_seed:
         seed = derive(seed, "repetition", recipe.run.seeds[0])
-    clients = {client.info.id: client for client in recipe.source.load(seed)}
+    clients = {client.info.id: client for client in recipe.source.load(seed, _told(progress) if progress else None)}
     if not clients:
         raise ValueError("the recipe's data has no clients")
     return clients
+
+
+def _told(progress: Progress) -> Tell:
+    """What hears of data being read or made, as of a run called `DATA`."""
+    begun = False
+
+    def tell(done: int, total: int) -> None:
+        nonlocal begun
+        if not begun:
+            progress.started(DATA, 0, total)
+            begun = True
+        progress.advanced(DATA, done, None)
+
+    return tell
 
 
 def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) -> RunResult:
@@ -102,7 +119,7 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
     Returns:
         The study's result, which is also `result.json` in the directory.
     """
-    clients, loaded = load_clients(recipe), recipe.run.seeds[0]
+    clients, loaded = load_clients(recipe, progress), recipe.run.seeds[0]
     _check(recipe, clients)
     folder.mkdir(parents=True, exist_ok=True)
     with only_one(folder):
@@ -115,7 +132,7 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
                 write_atomically(home / "recipe.toml", dump_recipe(part).encode())
             if not _done(part, home):
                 if recipe.source.per_seed and seed != loaded:
-                    clients, loaded = load_clients(part), seed
+                    clients, loaded = load_clients(part, progress), seed
                 SingleRun(part, clients, home, progress or Quiet()).execute()
             write_json(home / "result.json", summary(part, home))
         result = study_result(recipe, folder)

@@ -11,7 +11,7 @@ from pydantic import Field
 from fedaction.data.client import ClientData
 from fedaction.data.stage.footage import stage_video
 from fedaction.data.stage.scene import DOMAINS
-from fedaction.runs.source import Source, data_root
+from fedaction.runs.source import Source, Tell, data_root
 
 
 class StageVideoSource(Source):
@@ -57,7 +57,7 @@ class StageVideoSource(Source):
         """See `Source.clip`; as of a video with 30 frames a second."""
         return max(1, round(30 * self.stage_seconds)), self.stage_size
 
-    def load(self, seed: int) -> list[ClientData]:
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
         names = DOMAINS[self.stage_domain].actions
         return stage_video(
@@ -79,6 +79,7 @@ class StageVideoSource(Source):
             variety=self.stage_variety,
             heterogeneity=self.stage_heterogeneity,
             cache=self.stage_cache or None,
+            progress=tell,
         )
 
 
@@ -119,7 +120,7 @@ class VideoSource(Source):
         """See `Source.clip`."""
         return self.video_stride, self.video_side
 
-    def load(self, seed: int) -> list[ClientData]:
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`. Files that cannot be read are left out, with a warning."""
         # Imported here: they need PyAV, which is not always installed.
         from fedaction.data.video.cache import ClipCache
@@ -148,6 +149,7 @@ class VideoSource(Source):
             alpha=self.video_alpha,
             seed=seed,
             cache=ClipCache(self.video_cache or None),
+            progress=tell,
         )
         for issue in (*videos.issues, *issues):
             warnings.warn(f"{issue.where}: {issue.detail}; left out", stacklevel=2)
