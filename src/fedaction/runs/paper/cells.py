@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from fedaction.data.processes import start_worker
 from fedaction.methods import METHODS
 from fedaction.methods.settings import Settings
 from fedaction.runs.clip_sources import CLIP_SOURCES
@@ -288,7 +289,7 @@ def carry_out(runs: Iterable[Work], progress: Progress, jobs: int = 1) -> int:
         return len(left)
     progress.started("runs", 0, len(left))
     # Spawned, not forked: a forked process could not use the GPU.
-    with ProcessPoolExecutor(min(jobs, len(left)), get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(jobs, len(left)), get_context("spawn"), initializer=start_worker) as pool:
         try:
             for number, future in enumerate(as_completed([pool.submit(_alone, run) for run in left]), 1):
                 progress.advanced("runs", number, future.result())
