@@ -88,6 +88,10 @@ class SpeedHead(nn.Module):
 class TrackHead(nn.Module):
     """Where a patch goes, seen from where it starts (CtP).
 
+    The last two layers start from N(0, 0.001) where the map has 512 features, as in the reference, and from more in
+    proportion where it has fewer: a narrow head that starts from so little answers 0 for hundreds of steps, while its
+    hidden layer dies.
+
     Args:
         features: of the map.
         map_frames: T of the map, which the first layer collapses.
@@ -101,8 +105,9 @@ class TrackHead(nn.Module):
         self.stride, self.bins = stride, bins
         # A convolution of size (map_frames, 1, 1), as a product: stacked clients would make it a grouped one.
         self.collapse = _Linear(map_frames * features, features, fan_out_std(features, map_frames))
-        self.hidden = _Linear(bins * bins * features, features, 0.001)
-        self.track = _Linear(features, 4 * frames, 0.001)
+        std = 0.001 * 512 / features
+        self.hidden = _Linear(bins * bins * features, features, std)
+        self.track = _Linear(features, 4 * frames, std)
 
     def forward(self, maps: Tensor, boxes: Tensor) -> Tensor:
         """(N, T, H, W, C) and (N, B, 4) boxes x1, y1, x2, y2 of the first frame to (N, B, frames, 4)."""
