@@ -327,7 +327,7 @@ def test_meta_har_learns_from_pairs(double):
 
 
 def test_meta_har_fits_its_head_to_training_samples():
-    clients, method = federation_for("metahar", meta_head=200)
+    clients, method = federation_for("metahar", meta_head=60)
     jobs = jobs_of(method, initial_state(method, 3), clients)
     for kind in (SequentialEngine, VectorisedEngine):
         found = list(kind(method, clients, PLAIN, CPU).evaluate(jobs))

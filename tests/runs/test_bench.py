@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -13,17 +14,17 @@ from fedaction.runs import bench
 
 def test_the_bare_loop_does_the_same_work_as_the_engine(double):
     """A ratio between two pieces of work means something only if they are the same work."""
-    clients = bench.make_clients(bench.STGCN_CLIENTS, 2)
-    clients = {n: c for n, c in clients.items()}
-    training = Training(seed=0, batch_size=8, lr=0.01)
-    method = bench._Averaging([c.info for c in clients.values()], bench.STGCN_CLIENTS)
+    workload = replace(bench.STGCN_CLIENTS, shape=(1, 12, 25, 3), samples=8)  # smaller: the steps are the same
+    clients = bench.make_clients(workload, 2)
+    training = Training(seed=0, batch_size=4, lr=0.01)
+    method = bench._Averaging([c.info for c in clients.values()], workload)
     server = initial_state(method, 0)
     jobs = bench._jobs(method, server)
     engine = SequentialEngine(method, clients, training, torch.device("cpu"))
     found = method.combine(server, engine.train(jobs)).shared
     model = fresh(method, method.clients[jobs[0].client], 0)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    plans = {job.client: plan_of(training, job, 16) for job in jobs}
+    plans = {job.client: plan_of(training, job, workload.samples) for job in jobs}
     expected = bench.bare_round(model, weights, clients, plans, training.lr)
     for name, tensor in found.items():
         torch.testing.assert_close(tensor, expected[name], atol=1e-9, rtol=1e-9)

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from fedaction.cli.features import features
 from fedaction.data.features import built_in, cached_features, extract, from_folder, from_store, load_features
 from fedaction.data.features.make import from_cache
-from fedaction.data.features.store import FeatureSet, save_features
 from fedaction.data.features.recordings import from_public, read_wave
+from fedaction.data.features.store import FeatureSet, save_features
 from fedaction.data.layout import KINECT_V2
 from fedaction.data.store_file import StoreWriter
 from fedaction.federation.seeds import numpy_generator

@@ -19,6 +19,7 @@ SMALL = {
     "size": 16,
     "workers": 1,
 }
+TINY = {**SMALL, "people": 2, "test_people": 1, "recordings": 2, "test_recordings": 1}
 FEW = {**SMALL, "people": 2, "test_people": 1, "recordings": 8, "test_recordings": 4}  # at each of several clients
 
 
@@ -56,7 +57,7 @@ def test_footage_says_what_its_clips_are(cache):
 
 def test_the_number_of_workers_makes_no_difference(cache, tmp_path):
     seen = []
-    few = {**SMALL, "recordings": 8, "workers": 2}
+    few = {**TINY, "recordings": 8, "test_recordings": 2, "workers": 2}
     one = stage_footage(**{**few, "workers": 1}, cache=cache)
     two = stage_footage(**few, cache=tmp_path, progress=lambda done, total: seen.append((done, total)))
     assert one.clips.tobytes() == two.clips.tobytes()
@@ -65,13 +66,13 @@ def test_the_number_of_workers_makes_no_difference(cache, tmp_path):
 
 
 def test_what_is_in_the_cache_is_used_and_what_is_damaged_is_made_again(tmp_path, monkeypatch):
-    first = stage_footage(**SMALL, cache=tmp_path)
+    first = stage_footage(**TINY, cache=tmp_path)
     pixels = first.clips.copy()
     first.clips[:] = 0  # changes memory only
     (place,) = (path for path in (tmp_path / "footage").iterdir() if path.is_dir())
     with monkeypatch.context() as patch:
         patch.setattr(footage, "film_takes", None)
-        again = stage_footage(**SMALL, cache=tmp_path)
+        again = stage_footage(**TINY, cache=tmp_path)
     assert again.clips.tobytes() == pixels.tobytes()
 
     header = json.loads((place / HEADER).read_text())
@@ -89,7 +90,7 @@ def test_what_is_in_the_cache_is_used_and_what_is_damaged_is_made_again(tmp_path
     for name, content, why in broken:
         (place / name).write_bytes(content)
         with pytest.warns(UserWarning, match=why):
-            made = stage_footage(**SMALL, cache=tmp_path)
+            made = stage_footage(**TINY, cache=tmp_path)
         assert made.clips.tobytes() == pixels.tobytes()
     load_footage(place)
 
@@ -99,21 +100,21 @@ def test_work_that_is_interrupted_leaves_nothing_behind(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        stage_footage(**SMALL, cache=tmp_path, progress=stop)
+        stage_footage(**TINY, cache=tmp_path, progress=stop)
     assert [path for path in (tmp_path / "footage").iterdir() if path.is_dir()] == []
     (lock,) = (tmp_path / "footage").iterdir()
     killed = lock.with_name(f"{lock.name.removesuffix('.lock')}.0123")  # as a process that was killed would
     killed.mkdir()
     (killed / CLIPS).write_bytes(b"half")
-    assert len(stage_footage(**SMALL, cache=tmp_path)) == 24
+    assert len(stage_footage(**TINY, cache=tmp_path)) == 9
     assert not killed.exists()
 
 
 def test_settings_change_the_clips(cache):
-    usual = stage_footage(**SMALL, cache=cache)
+    usual = stage_footage(**TINY, cache=cache)
     others = [{"seed": 1}, {"variety": 0.0}, {"stride": 0.1}, {"domain": "hall"}, {"variety": Variety(light=0.0)}]
     for other in others:
-        made = stage_footage(**SMALL, **other, cache=cache)
+        made = stage_footage(**TINY, **other, cache=cache)
         assert not np.array_equal(made.clips, usual.clips)
 
 
