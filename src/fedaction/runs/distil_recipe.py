@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from fedaction.methods.distillation import ClsTarget, KdLoss, Reduction
 from fedaction.methods.settings import Settings
@@ -18,8 +18,8 @@ from fedaction.runs.clip_sources import CLIP_SOURCES, ClipSource
 from fedaction.runs.recipe import (
     RecipeError,
     check_choice,
-    explained,
-    nearest,
+    check_flat,
+    parse_settings,
     read_overrides,
     read_recipe,
     toml_value,
@@ -167,26 +167,14 @@ def load_distil_recipe(path: Path, overrides: Sequence[str] = ()) -> DistilRecip
 
 def parse_distil_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> DistilRecipe:
     """Validates a recipe's values. Every key must belong to distillation or to the clips it names."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
+    check_flat(values, origin)
     if "method" in values and "chain" not in values:
         raise RecipeError(f"{origin}: this is a recipe of a federated run; use `fedaction run` for it")
     check_choice({"data": "footage", **values}, "data", CLIP_SOURCES, origin)
     kind = CLIP_SOURCES[values.get("data", "footage")]
-    fields = DistilSettings.model_fields | kind.model_fields
-    for key, value in values.items():
-        if key not in fields:
-            raise RecipeError(f"{origin}: there is no key {key!r}{nearest(key, fields)}")
-        if isinstance(value, bool) and fields[key].annotation is not bool:  # which pydantic would take for 0 or 1
-            raise RecipeError(f"{origin}: {key} is not a yes-or-no key (got {str(value).lower()})")
-    try:
-        settings = DistilSettings.model_validate(
-            {k: v for k, v in values.items() if k in DistilSettings.model_fields}
-        )
-        source = kind.model_validate({k: v for k, v in values.items() if k in kind.model_fields})
-    except ValidationError as error:
-        raise RecipeError(f"{origin}: {explained(error)}") from None
+    parsed = parse_settings(values, {"settings": DistilSettings, "source": kind}, origin)
+    settings, source = parsed["settings"], parsed["source"]
+    assert isinstance(settings, DistilSettings) and isinstance(source, ClipSource)
     return DistilRecipe(settings, source)
 
 

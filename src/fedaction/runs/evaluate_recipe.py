@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from fedaction.evaluation.retrieval import KS, Pooling, Rule
 from fedaction.methods.settings import Settings
 from fedaction.models.resnet3d import BLOCKS
 from fedaction.runs.clip_sources import CLIP_SOURCES, ClipSource
 from fedaction.runs.distil_recipe import DistilSettings
-from fedaction.runs.recipe import RecipeError, check_choice, explained, nearest, read_overrides, read_recipe
+from fedaction.runs.recipe import (
+    check_choice,
+    check_flat,
+    parse_settings,
+    read_overrides,
+    read_recipe,
+)
 
 Protocol = Literal["retrieval", "probe", "finetune"]
 PROTOCOLS: tuple[Protocol, ...] = ("retrieval", "probe", "finetune")
@@ -170,22 +176,10 @@ def load_evaluate_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Ev
 
 def parse_evaluate_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> EvaluateRecipe:
     """Validates a recipe's values. Every key must belong to evaluation or to the clips it names."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
+    check_flat(values, origin)
     check_choice({"data": "footage", **values}, "data", CLIP_SOURCES, origin)
     kind = CLIP_SOURCES[values.get("data", "footage")]
-    fields = EvaluateSettings.model_fields | kind.model_fields
-    for key, value in values.items():
-        if key not in fields:
-            raise RecipeError(f"{origin}: there is no key {key!r}{nearest(key, fields)}")
-        if isinstance(value, bool) and fields[key].annotation is not bool:  # which pydantic would take for 0 or 1
-            raise RecipeError(f"{origin}: {key} is not a yes-or-no key (got {str(value).lower()})")
-    try:
-        settings = EvaluateSettings.model_validate(
-            {k: v for k, v in values.items() if k in EvaluateSettings.model_fields}
-        )
-        source = kind.model_validate({k: v for k, v in values.items() if k in kind.model_fields})
-    except ValidationError as error:
-        raise RecipeError(f"{origin}: {explained(error)}") from None
+    parsed = parse_settings(values, {"settings": EvaluateSettings, "source": kind}, origin)
+    settings, source = parsed["settings"], parsed["source"]
+    assert isinstance(settings, EvaluateSettings) and isinstance(source, ClipSource)
     return EvaluateRecipe(settings, source)

@@ -224,9 +224,7 @@ def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 
 def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recipe:
     """Validates a recipe's values. Every key must belong to the run, its data or one of its methods."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
+    check_flat(values, origin)
     check_choice(values, "method", METHODS, origin)
     check_choice({"data": "stage", **values}, "data", SOURCES, origin)
     baselines = values.get("baselines", [])
@@ -240,6 +238,25 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
         raise RecipeError(f"{origin}: a method is named twice among {', '.join(names)}")
     kinds: dict[str, type[Settings]] = {"run": RunSettings, "data": SOURCES[values.get("data", "stage")]}
     kinds |= {name: METHODS[name].settings_type for name in names}
+    parsed = parse_settings(values, kinds, origin)
+    run, source = parsed.pop("run"), parsed.pop("data")
+    assert isinstance(run, RunSettings) and isinstance(source, Source)
+    if len(set(run.seeds)) != len(run.seeds):
+        raise RecipeError(f"{origin}: a seed is named twice in {list(run.seeds)}")
+    return Recipe(run, source, parsed)
+
+
+def check_flat(values: Mapping[str, Any], origin: str) -> None:
+    """Refuses a recipe with tables in it."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
+
+
+def parse_settings(
+    values: Mapping[str, Any], kinds: Mapping[str, type[Settings]], origin: str
+) -> dict[str, Settings]:
+    """Several kinds of settings from one flat recipe, each by the keys it knows; a key that none knows is refused."""
     known = {key for kind in kinds.values() for key in kind.model_fields}
     for key in values:
         if key not in known:
@@ -253,11 +270,7 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
             parsed[name] = kind.model_validate({k: v for k, v in values.items() if k in kind.model_fields})
         except ValidationError as error:
             raise RecipeError(f"{origin}: {explained(error)}") from None
-    run, source = parsed.pop("run"), parsed.pop("data")
-    assert isinstance(run, RunSettings) and isinstance(source, Source)
-    if len(set(run.seeds)) != len(run.seeds):
-        raise RecipeError(f"{origin}: a seed is named twice in {list(run.seeds)}")
-    return Recipe(run, source, parsed)
+    return parsed
 
 
 def all_keys() -> dict[str, dict[str, FieldInfo]]:
