@@ -98,12 +98,13 @@ UNLABELLED = ("fedvssl", "fedu")
 LABELLED = tuple(name for name in METHODS if name not in UNLABELLED)
 
 
-def federation_for(name: str, **settings: object) -> tuple[dict[str, ClientData], Method]:
-    """A small federation that suits a method, and the method over it."""
+def federation_for(name: str, *, few: bool = False, **settings: object) -> tuple[dict[str, ClientData], Method]:
+    """A small federation that suits a method, and the method over it; `few`: of skeletons, two clients' alone."""
     if name in CROSS_MODAL:
         clients = vector_clients()
         return clients, make_method(name, clients, **{**VECTORS, **settings})
-    clients = dict(METHODS[name].arrange(mixed_clients()))
+    chosen = {n: c for n, c in mixed_clients().items() if not few or n in ("client-0", "client-4")}
+    clients = dict(METHODS[name].arrange(chosen))
     return clients, make_method(name, clients, **settings)
 
 

@@ -18,11 +18,12 @@ from tests.conftest import CROSS_MODAL, LABELLED, federation_for, make_method, m
 
 CPU = torch.device("cpu")
 TRAINING = Training(
-    seed=3, batch_size=4, local_epochs=2, lr=0.05, nesterov=True, weight_decay=1e-3, clip_norm=2.0, augment=Augment()
+    seed=3, batch_size=8, local_epochs=2, lr=0.05, nesterov=True, weight_decay=1e-3, clip_norm=2.0, augment=Augment()
 )
 # Double precision: what is left is rounding. In single precision the same rounding, amplified by normalisation over
 # tiny batches, would hide a wrong step.
 TOLERANCE = 1e-10
+EVERY_WAY = ("fsar", "central", "fdarn")
 
 
 def jobs_of(method, server, clients, round=1):
@@ -40,7 +41,7 @@ def jobs_of(method, server, clients, round=1):
 
 def engines(method, clients, training=TRAINING):
     if method.name in CROSS_MODAL:
-        training = replace(training, augment=None)
+        training = replace(training, augment=None, batch_size=4)  # some have fewer than eight samples
     return {
         "sequential": SequentialEngine(method, clients, training, CPU, 1),
         "workers": SequentialEngine(method, clients, training, CPU, 3),
@@ -71,13 +72,15 @@ def rounds(engine, method, clients, count=2):
 
 @pytest.mark.parametrize("backbone", ["ctrgcn", "mstgcn", "msg3d"])
 def test_engines_agree_on_every_backbone(double, backbone):
-    """FSAR, which uses all that a backbone can do, on three layouts."""
-    clients = {name: client for name, client in mixed_clients().items() if name != "client-1"}
+    """FSAR, which uses all that a backbone can do, on two layouts."""
+    clients = {
+        name: client for name, client in mixed_clients().items() if name in ("client-0", "client-2", "client-4")
+    }
     width = 12 if backbone == "msg3d" else 8
     method = make_method("fsar", clients, backbone=backbone, model_width=width, model_scales=(4, 2))
     training = replace(TRAINING, batch_size=8, local_epochs=1)
     found = [
-        rounds(engines(method, clients, training)[label], method, clients) for label in ("sequential", "chunked")
+        rounds(engines(method, clients, training)[label], method, clients, 1) for label in ("sequential", "chunked")
     ]
     for one, other in zip(found[0][0], found[1][0], strict=True):
         for tensors, other_tensors in ((one.tree, other.tree), (one.local, other.local)):
@@ -92,9 +95,10 @@ def test_engines_agree_on_every_backbone(double, backbone):
 @pytest.mark.parametrize("name", LABELLED)
 def test_engines_agree(double, name):
     clients, method = federation_for(name, model_dropout=0.2)
-    # Everybody's data make 30 steps a round: in a second one rounding has grown past the tolerance.
-    count = 1 if name == "central" else 2
-    found = {label: rounds(engine, method, clients, count) for label, engine in engines(method, clients).items()}
+    # How clients are dealt to workers and to stacks is the engine's affair: all ways for one method of each kind.
+    labels = ["sequential", "workers", "vectorised", "chunked"] if name in EVERY_WAY else ["sequential", "chunked"]
+    made = engines(method, clients)
+    found = {label: rounds(made[label], method, clients) for label in labels}
     updates, tests, server = found["sequential"]
     assert [u.client for u in updates] == [name for name, client in clients.items() if len(client.train)]
     for label, (others, other_tests, other_server) in found.items():
@@ -125,22 +129,24 @@ def test_engines_agree(double, name):
 
 # That the engines agree is tested for every method, so one of each kind is enough for the slower one here.
 @pytest.mark.parametrize(
-    ("name", "label"), [*((name, "sequential") for name in LABELLED), ("fsar", "vectorised"), ("fdarn", "vectorised")]
+    ("name", "label"),
+    [*((name, "sequential") for name in LABELLED), ("fedavg", "vectorised"), ("fdarn", "vectorised")],
 )
 def test_training_lowers_the_loss_and_changes_nothing_it_was_given(name, label):
-    clients, method = federation_for(name, lambda_reg=0.0)
+    clients, method = federation_for(name, few=True, lambda_reg=0.0)
     # Small perceptrons start slowly; pFedMe has a rate of its own and would diverge.
     lr = {"pfedme": 0.12, "lgfedavg": 0.1}.get(name, 0.3) if name in CROSS_MODAL else 0.05
     engine = engines(method, clients, Training(seed=0, batch_size=4, local_epochs=4, lr=lr))[label]
     server = initial_state(method, 3)
     jobs = jobs_of(method, server, clients)
     before = [{n: t.clone() for tree in (j.payload, j.local) for n, t in tree.items()} for j in jobs]
-    losses = [sum(u.metrics["ce"] for u in engine.train(jobs))]
-    for job, tensors in zip(jobs, before, strict=True):
-        assert all(torch.equal({**job.payload, **job.local}[n], t) for n, t in tensors.items())
+    losses: list[float] = []
     for _ in range(5):
         updates = list(engine.train(jobs))
         losses.append(sum(u.metrics["ce"] for u in updates))
+        if len(losses) == 1:
+            for job, tensors in zip(jobs, before, strict=True):
+                assert all(torch.equal({**job.payload, **job.local}[n], t) for n, t in tensors.items())
         jobs = [
             Job(j.client, j.group, 0, 1, {n: j.payload[n] + t for n, t in u.tree.items()}, u.local)
             if name == "fedbuff"  # whose clients send what they changed
@@ -166,7 +172,7 @@ def test_no_engine_draws_from_the_global_generator():
     clients = mixed_clients()
     method = make_method("fsar", clients, model_dropout=0.5)
     before = torch.random.get_rng_state()
-    for engine in engines(method, clients).values():
+    for engine in engines(method, clients, replace(TRAINING, local_epochs=1)).values():
         list(engine.train(jobs_of(method, initial_state(method, 3), clients)))
     assert torch.equal(before, torch.random.get_rng_state())
 
@@ -174,7 +180,7 @@ def test_no_engine_draws_from_the_global_generator():
 def test_frozen_tensors_are_neither_sent_nor_trained():
     clients = mixed_clients()
     method = make_method("fsar", clients)
-    for engine in engines(method, clients).values():
+    for engine in engines(method, clients, replace(TRAINING, local_epochs=1)).values():
         for update in engine.train(jobs_of(method, initial_state(method, 3), clients)):
             assert "topology.A" not in update.tree and "topology.A" not in update.local
 

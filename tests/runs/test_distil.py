@@ -30,6 +30,10 @@ def arrays(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_arrays(tmp_path_factory.mktemp("clips") / "arrays")
 
 
+LEARNS = {"epochs": 20, "width": 8, "lr": 0.01, "augment": False}
+"""Keys with which these few clips are learned."""
+
+
 class Stop(Exception):
     """What an interrupted run ends with in these tests."""
 
@@ -192,11 +196,11 @@ def test_hintons_form_with_soft_targets(whole, arrays, tmp_path):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_chain_on_a_gpu_in_bfloat16(arrays, tmp_path):
-    result = run_distil(recipe_of(arrays, device="cuda", precision="bf16", epochs=14, width=8), tmp_path / "run")
+    result = run_distil(recipe_of(arrays, **LEARNS, device="cuda", precision="bf16"), tmp_path / "run")
     assert result["device"] == "cuda"
     rows = read_rows(tmp_path / "run" / "stage-2-resnet18" / "metrics.jsonl")
     losses = [row.value for row in rows if row.split == "train" and row.name == "loss"]
-    assert losses[0] is not None and losses[-1] is not None and losses[-1] < 0.6 * losses[0]
+    assert losses[0] is not None and losses[-1] is not None and losses[-1] < 0.6 * losses[0]  # 0.3 on a CPU
 
 
 # Interrupted runs

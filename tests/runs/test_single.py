@@ -79,7 +79,7 @@ class Done:
 
 
 def carry_out(folder: Path, clients: Mapping[str, ClientData] | None = None, **settings: Any) -> Done:
-    values = {"method": "fsar", "rounds": 2, "batch_size": 4, "lr": 0.05, "workers": 1, "keep_checkpoints": 99}
+    values = {"method": "fsar", "rounds": 2, "batch_size": 8, "lr": 0.05, "workers": 1, "keep_checkpoints": 99}
     recipe = parse_recipe({**values, **TINY, "report_samples": 1, **settings})
     heard = Listener()
     run = SingleRun(recipe, mixed_clients() if clients is None else clients, folder, heard)
