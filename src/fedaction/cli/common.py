@@ -26,9 +26,11 @@ RunDir = Annotated[Path, typer.Argument(help="A run directory.", exists=True, fi
 
 
 class Bar:
-    """Progress on standard error: one bar per run."""
+    """Progress on standard error: one bar per run, or per network or part of a command that counts other things."""
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "round") -> None:
+        """`unit` is what is counted, in the singular; "": nothing that has a name."""
+        self._unit = unit
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -53,7 +55,7 @@ class Bar:
     def started(self, label: str, round: int, rounds: int) -> None:
         """See `runs.single.Progress`."""
         self._rounds[label] = rounds
-        unit = "" if label.endswith("data") else "rounds"  # of data, files or recordings
+        unit = f"{self._counted(label)}s" if self._counted(label) else ""
         self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, accuracy="", unit=unit)
 
     def advanced(self, label: str, round: int, accuracy: float | None) -> None:
@@ -65,8 +67,11 @@ class Bar:
         rounds = self._rounds[label]
         if not err.is_terminal and (round * 10 // rounds > (round - 1) * 10 // rounds):  # in a log: ten lines a run
             said = "" if accuracy is None else f", accuracy {accuracy:.1%}"
-            what = "" if label.endswith("data") else "round "
-            err.print(f"{label}: {what}{round} of {rounds}{said}", highlight=False)
+            what = self._counted(label)
+            err.print(f"{label}: {what and f'{what} '}{round} of {rounds}{said}", highlight=False)
+
+    def _counted(self, label: str) -> str:
+        return "" if label.endswith("data") else self._unit  # of data: files or recordings, as they come
 
     def warned(self, message: str) -> None:
         """See `runs.single.Progress`."""

@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, err, fail, free_folder, out
+from fedaction.cli.common import Bar, JsonFlag, fail, free_folder, out
 
 if TYPE_CHECKING:
     from fedaction.runs.distil import DistilResult
@@ -42,7 +39,7 @@ def distil(
         folder, recipe = folder or recipe, recipe / "recipe.toml"
     overrides = [*overrides, *([f"seeds=[{seeds}]"] if seeds else []), *([f'device="{device}"'] if device else [])]
     home = folder
-    with _Epochs() as bar, warnings.catch_warnings():
+    with Bar("epoch") as bar, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
         try:
             parsed = load_distil_recipe(recipe, overrides)
@@ -58,49 +55,6 @@ def distil(
         return
     out.print(_table(result))
     out.print(f"models and results: {home}", highlight=False, markup=False, soft_wrap=True)
-
-
-class _Epochs:
-    """Progress on standard error: one bar per network. A `runs.single.Progress` that counts epochs."""
-
-    def __init__(self) -> None:
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("epochs"),
-            TimeElapsedColumn(),
-            Remaining(),
-            TextColumn("{task.fields[accuracy]}"),
-            console=err,
-            disable=not err.is_terminal,
-        )
-        self._tasks: dict[str, tuple[TaskID, int]] = {}
-
-    def __enter__(self) -> _Epochs:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def started(self, label: str, round: int, rounds: int) -> None:
-        """See `runs.single.Progress`."""
-        self._tasks[label] = (self._bars.add_task(label, total=rounds, completed=round, accuracy=""), rounds)
-
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
-        """See `runs.single.Progress`."""
-        task, rounds = self._tasks[label]
-        self._bars.update(task, completed=round)
-        if accuracy is not None:
-            self._bars.update(task, accuracy=f"accuracy {accuracy:.1%}")
-        if not err.is_terminal and (round * 10 // rounds > (round - 1) * 10 // rounds):  # in a log: ten lines each
-            said = "" if accuracy is None else f", accuracy {accuracy:.1%}"
-            err.print(f"{label}: epoch {round} of {rounds}{said}", highlight=False)
-
-    def warned(self, message: str) -> None:
-        """See `runs.single.Progress`."""
-        self._bars.console.print(f"[yellow]warning:[/yellow] {escape(message)}", highlight=False)
 
 
 def _table(result: DistilResult) -> Table:

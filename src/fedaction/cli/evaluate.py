@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import TimeRemainingColumn as Remaining
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, err, fail, out
+from fedaction.cli.common import Bar, JsonFlag, fail, out
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.runs.evaluate import EvaluateResult
@@ -51,7 +49,7 @@ def evaluate(
         "device": json.dumps(device) if device else "",
     }
     overrides = [*overrides, *(f"{key}={value}" for key, value in options.items() if value)]
-    with _Steps() as bar, warnings.catch_warnings():
+    with Bar("") as bar, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
         try:
             result = run_evaluate(model, load_evaluate_recipe(recipe, overrides), to, bar)
@@ -68,44 +66,6 @@ def evaluate(
         out.print(_perturbations(result))
     if to is not None:
         out.print(f"result: {to}", highlight=False, markup=False, soft_wrap=True)
-
-
-class _Steps:
-    """Progress on standard error: one bar for each part. A `runs.single.Progress` that counts batches or epochs."""
-
-    def __init__(self) -> None:
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            Remaining(),
-            console=err,
-            disable=not err.is_terminal,
-        )
-        self._tasks: dict[str, tuple[TaskID, int]] = {}
-
-    def __enter__(self) -> _Steps:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def started(self, label: str, round: int, rounds: int) -> None:
-        """See `runs.single.Progress`."""
-        self._tasks[label] = (self._bars.add_task(label, total=rounds, completed=round), rounds)
-
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
-        """See `runs.single.Progress`."""
-        task, rounds = self._tasks[label]
-        self._bars.update(task, completed=round)
-        if not err.is_terminal and (round * 4 // rounds > (round - 1) * 4 // rounds):  # in a log: four lines each
-            err.print(f"{label}: {round} of {rounds}", highlight=False)
-
-    def warned(self, message: str) -> None:
-        """See `runs.single.Progress`."""
-        self._bars.console.print(f"[yellow]warning:[/yellow] {escape(message)}", highlight=False)
 
 
 _WORDS = {

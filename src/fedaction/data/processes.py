@@ -11,7 +11,9 @@ import shutil
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -38,6 +40,21 @@ def start_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=leave, daemon=True).start()
+
+
+@contextmanager
+def worker_pool(workers: int) -> Generator[ProcessPoolExecutor]:
+    """Processes that start afresh and end with this one; what they have not begun when the block ends is dropped."""
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=start_worker)
+    try:
+        yield pool
+    except BrokenProcessPool:
+        raise ChildProcessError(
+            "a worker process has died: perhaps memory ran out (use fewer workers), or the program that called this "
+            'starts its work outside of `if __name__ == "__main__":`'
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager

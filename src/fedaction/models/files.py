@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -25,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from fedaction.data.atomic import write_atomically
 from fedaction.models.resnet3d import ResNet3D
 
 KEY = "fedaction"
@@ -106,16 +106,7 @@ def save_model(path: str | Path, network: ResNet3D, card: Card) -> None:
         if not torch.isfinite(tensor).all():
             raise ModelFileError(f"{name!r} has values that are not finite; nothing was written to {path}")
     blob = save(tensors, {KEY: json.dumps(metadata, allow_nan=False)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_atomically(path, blob)
 
 
 def read_card(path: str | Path) -> tuple[Card, dict[str, Any]]:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedaction.data.client import ClientData, Examples
+from fedaction.engines.base import by_recording
 
 _HASHED = 64 << 20  # bytes at once
 _SHARE = 0.5  # of the device's free memory that clips may take
@@ -125,13 +126,9 @@ class Accuracy(NamedTuple):
 def accuracy_of(logits: Tensor, clips: Clips) -> Accuracy:
     """Scores (N, classes) logits per clip, and per recording by the mean of its clips' class probabilities."""
     logits, y = logits.detach().float().cpu(), clips.y.cpu()
-    scores = torch.zeros(clips.recordings, logits.shape[1], dtype=torch.float64)
-    scores.index_add_(0, clips.recording, logits.double().softmax(-1))  # the most likely class needs no division
-    truth = torch.zeros(clips.recordings, dtype=torch.int64)
-    truth[clips.recording] = y
     return Accuracy(
         float((logits.argmax(-1) == y).double().mean()),
-        float((scores.argmax(-1) == truth).double().mean()),
+        by_recording(logits.double().softmax(-1), y, clips.recording),
         float(F.cross_entropy(logits.double(), y)),
     )
 

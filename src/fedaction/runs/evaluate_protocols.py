@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedaction.engines.base import batch_plan
+from fedaction.engines.base import batch_plan, by_recording
 from fedaction.evaluation.landscape import filter_direction
 from fedaction.evaluation.retrieval import Pooling, pooled_map, recording_means, retrieval
 from fedaction.federation.seeds import derive, generator
@@ -47,8 +47,7 @@ def score(logits: Tensor, clips: Clips, rule: str) -> Accuracy:
     found = accuracy_of(logits, clips)
     if rule == "probabilities":
         return found
-    means = recording_means(logits.detach(), clips.recording, clips.recordings)
-    return found._replace(video=float((means.argmax(-1).cpu() == labels_of(clips)).double().mean()))
+    return found._replace(video=by_recording(logits.detach().double().cpu(), clips.y.cpu(), clips.recording))
 
 
 def labels_of(clips: Clips) -> Tensor:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""A run directory's files: written whole, by one process at a time."""
 
 from __future__ import annotations
 
@@ -9,24 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedaction.data.atomic import write_atomically
+
 try:
     import fcntl
 except ImportError:  # not on Windows, where nothing keeps two runs apart
     fcntl = None
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes beside, flushes to disk, then renames: a reader, or a run after a crash, never sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaction.data.atomic import replacing
 from fedaction.runs.files import read_json, write_json
 
 
@@ -40,15 +40,8 @@ def kept_logits(
     logits = compute()
     if logits.shape != shape or logits.dtype != np.float32 or not np.isfinite(logits).all():
         raise ValueError(f"the teacher's logits are not finite float32 numbers {shape}; is its model file sound?")
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
-            np.save(file, logits, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.save(file, logits, allow_pickle=False)
     write_json(path.with_suffix(".json"), {**about, "sha256": file_digest(path)})
     return np.load(path, mmap_mode="r", allow_pickle=False)
 

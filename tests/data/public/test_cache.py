@@ -11,6 +11,7 @@ import threading
 import time
 import tracemalloc
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -308,13 +309,13 @@ def test_few_results_are_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     listing = Made().find(root)
     monkeypatch.setattr(pool, "_CHUNK_FILES", 1)
     submitted: list[int] = []
-    submit = pool.ProcessPoolExecutor.submit
+    submit = ProcessPoolExecutor.submit
 
     def count(self: object, *args: object) -> object:
         submitted.append(1)
         return submit(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(pool.ProcessPoolExecutor, "submit", count)
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", count)
     contents = pool.read_sources(Made(frames=2), listing.sources, [4] * 60, 2)
     for taken, content in enumerate(contents, 1):
         assert content.samples[0].shape == (2, 2, 25, 3) and len(submitted) <= taken + 6

@@ -5,11 +5,9 @@ Loads no torch: workers start afresh ("spawn") and would each load it.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.processes import cores, start_worker
+from fedaction.data.processes import cores, worker_pool
 from fedaction.data.public.base import Reader, Source
 
 _CHUNK_BYTES, _CHUNK_FILES = 2 * 2**20, 32  # of a task; long enough to make handing it over cheap
@@ -57,23 +55,14 @@ def read_sources(reader: Reader, sources: Sequence[Source], sizes: Sequence[int]
         for source in sources:
             yield _read(reader, source.path, [sample.span for sample in source.samples])
         return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker)
     waiting: deque[Future[list[Content]]] = deque()
     chunks = _chunks(sources, sizes)
-    try:
+    with worker_pool(workers) as pool:
         waiting.extend(pool.submit(_read_chunk, reader, chunk) for chunk in islice(chunks, 2 * workers + 1))
         while waiting:
             done = waiting.popleft().result()
             waiting.extend(pool.submit(_read_chunk, reader, chunk) for chunk in islice(chunks, 1))
             yield from done
-    except BrokenProcessPool:
-        raise ChildProcessError(
-            "a worker process has died: perhaps memory ran out (use fewer workers), or the program that called this "
-            'starts its work outside of `if __name__ == "__main__":`'
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _chunks(sources: Sequence[Source], sizes: Sequence[int]) -> Iterator[list[tuple[Path, list[Span]]]]:

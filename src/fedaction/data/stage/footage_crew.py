@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaction.data.processes import cores, start_worker
+from fedaction.data.processes import cores, worker_pool
 from fedaction.data.stage.actors import actor
 from fedaction.data.stage.film import film
 from fedaction.data.stage.performance import perform
@@ -72,19 +70,11 @@ def film_takes(
             if progress is not None:
                 progress(done, total)
         return
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=start_worker)
-    try:
+    with worker_pool(workers) as pool:
         for future in as_completed([pool.submit(_film_some, settings, *task, path) for task in tasks]):
             done += future.result()
             if progress is not None:
                 progress(done, total)
-    except BrokenProcessPool:
-        raise ChildProcessError(
-            "a worker process has died: perhaps memory ran out (use fewer workers), or the program that called this "
-            'starts its work outside of `if __name__ == "__main__":`'
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _film_some(settings: dict[str, Any], takes: list[Take], at: int, path: Path) -> int:

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from fedaction.methods.base import Net
+from fedaction.methods.base import Net, Task
 from fedaction.models.resnet3d import ResNet3D
 
 Drawn = Mapping[str, Tensor]
@@ -28,31 +28,11 @@ MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 """Red, green and blue over ImageNet, in units of 0 to 255."""
 
 
-class Pretext(Protocol):
-    """A task. It holds settings only: what it does is a function of its arguments."""
+class Pretext(Task, Protocol):
+    """A task with its network and its loss. It holds settings only: what it does is a function of its arguments.
 
-    @property
-    def frames(self) -> int:
-        """Of a clip."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Rows and columns of a clip."""
-        ...
-
-    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
-        """What is random about `count` recordings of a shape (T, H, W, 3), from a CPU generator."""
-        ...
-
-    def apply(self, x: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
-        """Inputs and targets, on x's device.
-
-        Args:
-            x: (..., N, T, H, W, 3) uint8 recordings; axes before N, of stacked clients say, are kept.
-            drawn: by `draw` for recordings of this shape, with the same leading axes, on any device.
-        """
-        ...
+    Recordings are (T, H, W, 3) uint8. Axes before a batch's, of stacked clients say, are kept by `apply`.
+    """
 
     def network(self, depth: int, width: int) -> nn.Module:
         """A `backbone` without a classifier and the task's `head`; values are filled in later."""

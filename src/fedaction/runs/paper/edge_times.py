@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fedaction.federation.clock import Clock, Device
-from fedaction.federation.events import Events
+from fedaction.federation.events import Events, Flight, InFlight
 from fedaction.federation.schedule import Rounds
 from fedaction.methods.central import EVERYONE
 from fedaction.runs.devices import Fleet, fleet_of
@@ -63,23 +62,24 @@ def seconds_for(
 
 def _asynchronous(events: Events, members: list[_Member], updates: int) -> float:
     """When so many answers have come, of clients that are asked again at once."""
-    jobs: list[tuple[float, int, str, bool]] = []  # a heap: when it ends, its number, whose it is, whether it is lost
+    flights = InFlight()
     launched, now = 0, 0.0
 
     def ask(client: str) -> None:
         nonlocal launched
         launched += 1
-        span = events.span(client, launched, now)
-        heapq.heappush(jobs, (span.finish, launched, client, span.lost))
+        flights.add(Flight(client, launched, 0, events.span(client, launched, now), {}))
 
     for client in events.first(members):
         ask(client)
     while updates:
-        now, _, client, lost = heapq.heappop(jobs)
-        if math.isinf(now):  # all have vanished
-            break
-        updates -= not lost
-        ask(client)
+        try:
+            landed = flights.land()
+        except RuntimeError:  # all have vanished
+            return math.inf
+        now = landed.span.finish
+        updates -= not landed.span.lost
+        ask(landed.client)
     return now
 
 
