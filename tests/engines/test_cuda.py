@@ -11,11 +11,17 @@ from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.methods.start import initial_state
 from tests.conftest import CROSS_MODAL, LABELLED, federation_for
 from tests.engines.test_engines_agree import CPU, TOLERANCE, TRAINING, jobs_of
+from tests.engines.test_fast import TRAINING as FAST
+from tests.engines.test_fast import video_method
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
 ]
+
+
+def on(device, tree):
+    return {name: tensor.to(device) for name, tensor in tree.items()}
 
 
 @pytest.mark.parametrize("name", LABELLED)
@@ -32,3 +38,35 @@ def test_cuda_agrees_with_the_cpu_and_with_itself(double, name, kind):
         for n in one.tree:
             torch.testing.assert_close(one.tree[n], two.tree[n].cpu(), atol=TOLERANCE, rtol=TOLERANCE)
             assert torch.equal(two.tree[n], again.tree[n]), n
+
+
+@pytest.mark.parametrize("kind", ["vcop", "speed", "ctp"])
+def test_nothing_waits_for_the_gpu_while_a_client_trains(kind):
+    clients, method = video_method(kind)
+    cuda = torch.device("cuda")
+    engine = SequentialEngine(method, clients, FAST, cuda, channels_last=True)
+    jobs = jobs_of(method, initial_state(method, 3), clients)
+    jobs = [replace(job, payload=on(cuda, job.payload), local=on(cuda, job.local)) for job in jobs]
+    engine._train(jobs[0])()  # builds the network
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        waiting = [engine._train(job) for job in jobs]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(finish().metrics["loss"] > 0 for finish in waiting)
+    engine.close()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", ["vcop", "speed", "ctp"])
+def test_bfloat16_and_channels_last_train_much_as_single_precision_does(kind, compiled):
+    clients, method = video_method(kind)
+    cuda = torch.device("cuda")
+    jobs = jobs_of(method, initial_state(method, 3), clients)
+    exact = list(SequentialEngine(method, clients, FAST, cuda).train(jobs))
+    engine = SequentialEngine(method, clients, FAST, cuda, precision="bf16", channels_last=True, compiled=compiled)
+    for one, other in zip(exact, engine.train(jobs), strict=True):
+        assert other.metrics["loss"] == pytest.approx(one.metrics["loss"], rel=0.1)
+        assert all(tensor.dtype == one.tree[n].dtype for n, tensor in other.tree.items())
+        assert all(tensor.isfinite().all() for tensor in other.tree.values())
+    engine.close()

@@ -96,6 +96,58 @@ def bench_video(
         out.print(f"{what}: {result[key]:.2f} of the bare decoder's speed", highlight=False)
 
 
+@bench_app.command("pretext")
+def bench_pretext(
+    task: Annotated[str, typer.Option(help="ctp, speed, vcop or all.")] = "all",
+    width: Annotated[int, typer.Option(min=1, help="Channels of the network's first stage.")] = 64,
+    size: Annotated[int, typer.Option(min=16, help="Rows and columns of a clip, in pixels.")] = 112,
+    frames: Annotated[int, typer.Option(min=4, help="Frames of a clip.")] = 16,
+    batch: Annotated[int, typer.Option(min=1, help="Recordings in a step.")] = 32,
+    clients: Annotated[int, typer.Option(min=1, help="Clients per round.")] = 4,
+    recordings: Annotated[int, typer.Option(min=1, help="Recordings of each client.")] = 128,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each contender.")] = 5,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Whether to compile on a GPU.")] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Federated learning from unlabelled video against plain loops, for each pretext task: clips a second."""
+    from fedaction.methods.pretext import PRETEXTS
+    from fedaction.runs import bench_pretext as bench
+    from fedaction.runs.single import choose_device
+
+    if task != "all" and task not in PRETEXTS:
+        raise fail(f"there is no task {task!r}; there are {', '.join(PRETEXTS)} and all")
+    try:
+        with err.status("measuring") as status:
+            result = bench.bench_pretext(
+                tuple(PRETEXTS) if task == "all" else (task,),
+                bench.Size(width, size, frames, batch, clients, recordings),
+                rounds=rounds,
+                device=choose_device(device),
+                compiled=compiled,
+                tick=lambda what: status.update(what),
+            )
+    except ValueError as error:
+        raise fail(str(error)) from None
+    if as_json:
+        print(json.dumps(result))
+        return
+    table = Table("task", "clips/s", "plain loop", "ratio", "eager, batch 4", "ratio", "ours, batch 4", box=None)
+    for name, found in result["tasks"].items():
+        speeds, ratios = found["clips_per_second"], (found["ratio_plain"], found["ratio_eager"])
+        values = (speeds["ours"], speeds["plain"], ratios[0], speeds["eager"], ratios[1], speeds["ours_batch4"])
+        table.add_row(name, *(f"{value:,.2f}" if value in ratios else f"{value:,.0f}" for value in values))
+    out.print(table)
+    for name, found in result["tasks"].items():
+        how = f"compiled in {found['compile_seconds']:.0f} s" if found["compiled"] else "not compiled"
+        shares = f"drawing {found['share_draw']:.1%} and making clips {found['share_apply']:.1%} of a round"
+        out.print(f"{name}: {result['precision']} on {result['device']}, {how}; {shares}", highlight=False)
+        if "ratio_eager_tf32" in found:
+            out.print(f"{name}: {found['ratio_eager_tf32']:.2f} times the eager loop with TF32", highlight=False)
+        if found["compile_error"]:
+            err.print(f"{name}: compiling failed: {found['compile_error']}", highlight=False, markup=False)
+
+
 @bench_app.command("events")
 def bench_events(
     devices: Annotated[int, typer.Option(min=1, help="Simulated devices, of four kinds in turn.")] = 1000,

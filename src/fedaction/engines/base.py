@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Method, Net, Task
 from fedaction.models.layers import Dropout
+
+Precision = Literal["fp32", "bf16"]
+"""What a network computes in; weights, losses and averages are float32 whatever it is."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +113,69 @@ class Engine(Protocol):
         ...
 
 
-def set_precision(tf32: bool) -> None:
+def set_precision(tf32: bool, *, fastest: bool = False) -> None:
     """Sets how a GPU computes, for both engines alike: the same twice, and as exactly as asked.
 
-    With `tf32` it may round the inputs of float32 products to 10 bits of mantissa.
+    With `tf32` it may round the inputs of float32 products to 10 bits of mantissa. With `fastest`, cuDNN tries its
+    kernels on the first batch of each shape and keeps the fastest, and last bits may differ from run to run.
     """
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
-    torch.backends.cudnn.deterministic = True  # else a convolution's gradient differs from run to run
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = not fastest  # else a convolution's gradient differs from run to run
+    torch.backends.cudnn.benchmark = fastest
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Refuses bf16 where there is no GPU: slower there, and on some processors it crashes."""
+    if precision == "bf16" and device.type == "cpu":
+        raise ValueError('precision = "bf16" needs a GPU; say --set precision=fp32')
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """Convolutions and products in bfloat16, where the precision is "bf16"."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def in_precision(module: nn.Module, device: torch.device, precision: str) -> nn.Module:
+    """A network whose forward runs in a precision; what it returns is float32 again, and so are losses on it.
+
+    It is the same module, with its own tensors as they are: whoever applies it, with whatever tensors, gets the same.
+    """
+    if precision == "fp32":
+        return module
+    forward = module.forward
+
+    def rounded(*args: Any, **kwargs: Any) -> Tensor:
+        with autocast(device, precision):
+            return forward(*args, **kwargs).float()
+
+    module.forward = rounded
+    return module
+
+
+def in_channels_last(module: nn.Module) -> nn.Module:
+    """A network whose 3D convolutions have their weights in the order that features-last activations are in."""
+    for parameter in module.parameters():
+        if parameter.dim() == 5:
+            parameter.data = parameter.data.to(memory_format=torch.channels_last_3d)
+    return module
+
+
+def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Gives gradients their weights' strides.
+
+    Autograd makes them so, but for axes of size 1, where any stride is right; the fused step wants the same there.
+    """
+    for parameter in parameters:
+        if parameter.grad is not None and parameter.grad.stride() != parameter.stride():
+            parameter.grad = parameter.grad.as_strided(parameter.shape, parameter.stride())
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on a device, without waiting for what a GPU is still doing."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.contiguous().pin_memory().to(device, non_blocking=True)
 
 
 def batch_plan(samples: int, batch_size: int, epochs: int, generator: torch.Generator) -> Tensor:
@@ -154,11 +211,18 @@ class Preparation:
     task: Task | None
     augment: Augment | None
 
-    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
-        """What is drawn for `count` samples of a shape, one row for each."""
+    def draw(self, steps: int, batch: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+        """What is drawn for an epoch's batches of samples of a shape, (steps, batch, ...) by name.
+
+        A task's at once: its many small operations take for thousands of samples little longer than for one.
+        """
         if self.task is not None:
-            return self.task.draw(count, shape, random)
-        return self.augment.draw(count, random)._asdict() if self.augment is not None else {}
+            drawn = self.task.draw(steps * batch, shape, random)
+            return {name: tensor.unflatten(0, (steps, batch)) for name, tensor in drawn.items()}
+        if self.augment is None:
+            return {}
+        each = [self.augment.draw(batch, random)._asdict() for _ in range(steps)]
+        return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
     def apply(self, x: Tensor, y: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Inputs and targets of (..., *shape) samples and their (...) labels."""

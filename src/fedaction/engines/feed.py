@@ -38,10 +38,13 @@ class Feed:
         shape = tuple(self._x.shape[1:])
         found: dict[str, list[Tensor]] = {}
         for job, plan in zip(jobs, plans, strict=True):
-            random = augmentation_of(training, job)
-            drawn = [self._prepare.draw(plan.shape[1], shape, random) for _ in range(len(plan))]
-            for name in drawn[0]:
-                found.setdefault(name, []).append(padded(torch.stack([d[name] for d in drawn]), longest, 0))
+            random, (steps, batch) = augmentation_of(training, job), plan.shape
+            epochs = [
+                self._prepare.draw(steps // training.local_epochs, batch, shape, random)
+                for _ in range(training.local_epochs)
+            ]
+            for name in epochs[0]:
+                found.setdefault(name, []).append(padded(torch.cat([e[name] for e in epochs]), longest, 0))
         self._drawn = {name: torch.stack(tensors, 1).to(device) for name, tensors in found.items()}
 
     def batch(self, step: int, active: int) -> tuple[Tensor, Tensor]:

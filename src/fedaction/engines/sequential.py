@@ -22,15 +22,20 @@ from fedaction.data.client import ClientData
 from fedaction.engines.base import (
     Applied,
     Evaluation,
+    Precision,
     Preparation,
     Training,
+    align_gradients,
     augmentation_of,
     covered,
     dropout_buffers,
     dropout_key,
     evaluation,
+    in_channels_last,
+    in_precision,
     placed,
     plan_of,
+    sent,
     trainable,
 )
 from fedaction.federation.scope import Scope
@@ -44,14 +49,19 @@ _EVALUATION_BATCH = 256
 
 
 class _Resident:
-    """A network that clients are loaded into. Is a `Net`: its tensors are the module's own."""
+    """A network that clients are loaded into. Is a `Net`: its tensors are the module's own.
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    Compiled, its forward is so in training alone: test sets have batches of many sizes.
+    """
+
+    def __init__(self, module: nn.Module, compiled: Callable[..., Tensor] | None = None) -> None:
+        self.module, self.compiled = module, compiled
         self.tensors: Tree = tensors_of(module)
         self.dropouts = {name: module.get_buffer(name) for name in dropout_buffers(module)}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        if self.compiled is not None and self.module.training:
+            return self.compiled(*args, **kwargs)
         return self.module(*args, **kwargs)
 
     def replaced(self, tensors: Tree) -> Net:
@@ -94,17 +104,40 @@ class SequentialEngine:
         training: Training,
         device: torch.device,
         workers: int = 1,
+        *,
+        precision: Precision = "fp32",
+        channels_last: bool = False,
+        compiled: bool = False,
     ) -> None:
-        """Workers count only on the CPU; a GPU is fed by one."""
+        """Prepares for some clients.
+
+        Args:
+            method: what to minimise.
+            data: the clients' samples, by id; they move to the device here, once.
+            training: how.
+            device: where.
+            workers: clients trained side by side; they count only on the CPU, a GPU is fed by one.
+            precision: what networks compute in.
+            channels_last: whether weights of 3D convolutions lie in memory as features-last activations do.
+            compiled: whether `torch.compile` makes the training forward and its gradient: once for each architecture
+                and, where some clients have fewer samples than a batch, once more for batches of any size. A
+                method's own step is not compiled.
+        """
         self._method, self._training, self._device = method, training, device
+        self._precision, self._channels_last = precision, channels_last
+        self._compiled = compiled and not method.overrides("step")
+        self._prepare = Preparation(method.task, training.augment)
         self._data = placed(data, device)
+        sizes = {min(len(client.train), training.batch_size) for client in data.values()} - {0}
+        self._dynamic = False if len(sizes) == 1 else None  # None: torch finds out which sizes vary
         self._workers = workers if device.type == "cpu" else 1
         self._own = threading.local()
         self._pool = ThreadPoolExecutor(self._workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
         """See `Engine.train`. At most one job more than workers is under way, so memory stays flat."""
-        return self._in_order(self._train, jobs)
+        for finish in self._in_order(self._train, jobs):
+            yield finish()
 
     def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
         """See `Engine.evaluate`."""
@@ -133,12 +166,21 @@ class SequentialEngine:
         cache: dict[tuple[object, str], _Resident] = self._own.__dict__.setdefault("cache", {})
         key = (info.architecture, role)
         if key not in cache:
-            cache[key] = _Resident(fresh(self._method, info, self._training.seed).to(self._device))
+            module = fresh(self._method, info, self._training.seed).to(self._device)
+            module = in_precision(module, self._device, self._precision)
+            if self._channels_last:
+                module = in_channels_last(module)
+            compiled = torch.compile(module, dynamic=self._dynamic) if self._compiled and role == "train" else None
+            cache[key] = _Resident(module, compiled)
         return cache[key]
 
-    def _train(self, job: Job) -> Update:
+    def _train(self, job: Job) -> Callable[[], Update]:
+        """Trains a client, or on a GPU sees to it that it will be; what it returns waits for the end of that.
+
+        Nothing here waits for a GPU, so that it has the next client's work before it is done with this one's.
+        """
         method, training, client = self._method, self._training, job.client
-        train, scopes = self._data[client].train, method.scopes_of(client)
+        scopes = method.scopes_of(client)
         net = self._resident(client, "train")
         net.load(scopes, job.payload, job.local)
         net.module.train()
@@ -152,36 +194,59 @@ class SequentialEngine:
             anchor.module.eval()
         for name, key in net.dropouts.items():
             key.fill_(dropout_key(training, job, name))
-        optimiser = self._optimiser(client, net.module, training.lr_at(job.round))
-        plan = plan_of(training, job, len(train))
-        random, prepare = augmentation_of(training, job), Preparation(method.task, training.augment)
-        sums: dict[str, Tensor] = {}
-        resting: list[nn.Parameter] = []
-        for step, rows in enumerate(plan.to(self._device)):
-            drawn = prepare.draw(len(rows), tuple(train.x.shape[1:]), random)
-            batch = Batch(*prepare.apply(train.x[rows], train.y[rows], drawn))
-            if method.overrides("step"):
-                changes, metrics = method.step(net, anchor, batch, training.lr_at(job.round))
-                net.set(changes)
-                _add(sums, metrics)
-                continue
-            if step * training.local_epochs % len(plan) == 0:  # a new epoch
-                patterns = method.resting(step * training.local_epochs // len(plan), training.local_epochs)
-                resting = [net.module.get_parameter(n) for n in covered(net.tensors, patterns)]
-            loss, metrics = method.loss(net, anchor, batch)
-            loss.backward()
-            for parameter in resting:
-                parameter.grad = None  # which the optimiser passes over
-            if training.clip_norm:
-                nn.utils.clip_grad_norm_((p for g in optimiser.param_groups for p in g["params"]), training.clip_norm)
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-            _add(sums, {"loss": loss, **metrics})
+        means = {name: mean.to("cpu", non_blocking=True) for name, mean in self._steps(job, net, anchor).items()}
         net.set(method.finish(anchor.tensors, net.tensors))
-        means = {name: float(total) / len(plan) for name, total in sums.items()}
-        sent = {n: net.tensors[n].detach().clone() for n, s in scopes.items() if s in (Scope.GLOBAL, Scope.GROUP)}
-        kept = {n: net.tensors[n].detach().clone() for n, s in scopes.items() if s is Scope.LOCAL}
-        return Update(client, job.group, job.version, sent, kept, float(len(train)), means)
+        trees: dict[bool, dict[str, Tensor]] = {True: {}, False: {}}
+        for name, scope in scopes.items():
+            if scope is not Scope.FROZEN:
+                copy = net.tensors[name].detach().clone(memory_format=torch.contiguous_format)
+                trees[scope is Scope.LOCAL][name] = copy
+        weight = float(len(self._data[client].train))
+        done = torch.cuda.Event() if self._device.type == "cuda" else None
+        if done is not None:
+            done.record()
+
+        def finish() -> Update:
+            if done is not None:
+                done.synchronize()
+            metrics = {name: float(mean) for name, mean in means.items()}
+            return Update(client, job.group, job.version, trees[False], trees[True], weight, metrics)
+
+        return finish
+
+    def _steps(self, job: Job, net: _Resident, anchor: _Resident) -> dict[str, Tensor]:
+        """A job's local steps; the means of their metrics, still on the device."""
+        method, training, train = self._method, self._training, self._data[job.client].train
+        lr, own = training.lr_at(job.round), method.overrides("step")
+        optimiser = self._optimiser(job.client, net.module, lr)
+        parameters = [p for group in optimiser.param_groups for p in group["params"]]
+        plan, random = plan_of(training, job, len(train)), augmentation_of(training, job)
+        sums: dict[str, Tensor] = {}
+        for epoch, order in enumerate(plan.unflatten(0, (training.local_epochs, -1))):
+            drawn = self._prepare.draw(len(order), order.shape[1], tuple(train.x.shape[1:]), random)
+            drawn = {name: sent(tensor, self._device) for name, tensor in drawn.items()}
+            patterns = method.resting(epoch, training.local_epochs)
+            resting = [net.module.get_parameter(n) for n in covered(net.tensors, patterns)]
+            for step, rows in enumerate(sent(order, self._device)):
+                drawn_now = {name: tensor[step] for name, tensor in drawn.items()}
+                batch = Batch(*self._prepare.apply(train.x[rows], train.y[rows], drawn_now))
+                if own:
+                    changes, metrics = method.step(net, anchor, batch, lr)
+                    net.set(changes)
+                    _add(sums, metrics)
+                    continue
+                loss, metrics = method.loss(net, anchor, batch)
+                loss.backward()
+                for parameter in resting:
+                    parameter.grad = None  # which the optimiser passes over
+                if training.clip_norm:
+                    nn.utils.clip_grad_norm_(parameters, training.clip_norm)
+                if self._channels_last:
+                    align_gradients(parameters)
+                optimiser.step()
+                optimiser.zero_grad(set_to_none=True)
+                _add(sums, {"loss": loss, **metrics})
+        return {name: total.double() / len(plan) for name, total in sums.items()}
 
     def _optimiser(self, client: str, module: nn.Module, lr: float) -> torch.optim.SGD:
         parameters = trainable(self._method, client, module)

@@ -23,12 +23,14 @@ from fedaction.data.client import ClientData
 from fedaction.engines.base import (
     Applied,
     Evaluation,
+    Precision,
     Training,
     covered,
     dropout_buffers,
     dropout_key,
     evaluation,
     in_chunks,
+    in_precision,
     placed,
     trainable,
 )
@@ -90,6 +92,7 @@ class VectorisedEngine:
         device: torch.device,
         clients_per_step: int = 0,
         compiled: bool = False,
+        precision: Precision = "fp32",
     ) -> None:
         """Prepares for some clients.
 
@@ -101,9 +104,10 @@ class VectorisedEngine:
             clients_per_step: clients per stack; 0: on a GPU as many as half its memory holds, found by a trial step,
                 on a CPU eight.
             compiled: whether `torch.compile` fuses the stacked loss: minutes at the start, faster steps on a GPU.
+            precision: what networks compute in.
         """
         self._method, self._training, self._device = method, training, device
-        self._compiled = compiled
+        self._compiled, self._precision = compiled, precision
         self._data = placed(data, device)
         self._chunk = clients_per_step
         self._skeletons: dict[tuple[object, ...], _Skeleton] = {}
@@ -169,7 +173,7 @@ class VectorisedEngine:
             pair: list[nn.Module] = []
             for training in (True, False):
                 module = fresh(self._method, widest, self._training.seed).to(self._device).train(training)
-                pair.append(use_stacked_form(module))
+                pair.append(use_stacked_form(in_precision(module, self._device, self._precision)))
             heads = {name for name, layer in pair[0].named_modules() if isinstance(layer, Classifier)}
             parameters = tuple(trainable(self._method, widest.id, pair[0]))
             self._skeletons[key] = _Skeleton(

@@ -243,7 +243,12 @@ class Dropout(nn.Module):
         if not self.training or self.rate == 0.0:
             return x
         count = torch.arange(x.numel(), device=x.device, dtype=torch.int64)
-        h = _mix(_mix(count + self.key * 0x9E3779B1) + self.key)
+        key = self.key
+        if torch.compiler.is_compiling():
+            # Compiled, the backward pass may make the mask anew, from a key that has moved on by then (pytorch
+            # #197039). A cumulative sum, here of one number, is never computed twice but kept.
+            key = key.cumsum(0)
+        h = _mix(_mix(count + key * 0x9E3779B1) + key)
         keep = (h & 0xFFFFFF).to(x.dtype) >= self.rate * 0x1000000
         self.key.add_(1)
         return x * keep.view(x.shape).to(x.dtype) / (1 - self.rate)

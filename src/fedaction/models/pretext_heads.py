@@ -68,7 +68,9 @@ class OrderHead(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         """(N, clips, T, H, W, C) to (N, permutations) logits."""
         pooled = maps.mean((2, 3, 4))
-        pairs = torch.cat([pooled[:, self.first], pooled[:, self.second]], -1)  # N, pairs, 2 C
+        clips = pooled.unbind(1)  # lists of numbers as an index would make a GPU wait
+        first, second = ([clips[i] for i in side] for side in (self.first, self.second))
+        pairs = torch.cat([torch.stack(first, 1), torch.stack(second, 1)], -1)  # N, pairs, 2 C
         return self.order(self.dropout(self.pair(pairs).relu().flatten(1)))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from fedaction.engines.base import Precision
 from fedaction.methods import METHODS
 from fedaction.methods.settings import Settings
 from fedaction.runs.source import Source
@@ -106,15 +107,23 @@ class RunSettings(Settings):
     clients_per_step: int = Field(0, ge=0)
     """Vectorised engine: clients per stack; 0: as many as fit."""
     compile_step: bool = False
-    """Vectorised engine: fuse the stacked step with torch.compile; minutes at the start, faster steps on a GPU."""
+    """Compile networks (vectorised engine: the stacked step) with torch.compile: minutes first, then faster steps."""
     tf32: bool = True
     """On a GPU: faster float32 products with 10-bit mantissas."""
+    precision: Precision = "fp32"
+    """fp32, or on a GPU bf16: networks in bfloat16, by kernels whose last bits may differ from run to run."""
+    channels_last: bool = False
+    """Sequential engine: weights of 3D convolutions with channels last in memory; faster with bf16."""
     evaluate_every: int = Field(1, ge=1)
     """Rounds between evaluations."""
+    update_distances: bool = False
+    """Whether to record how far each client's model goes from the one that it was sent, by module."""
     checkpoint_every: int = Field(1, ge=1)
     """Rounds between checkpoints."""
     keep_checkpoints: int = Field(2, ge=1)
     """How many of the last checkpoints stay; the best stays anyway."""
+    models_every: int = Field(0, ge=0)
+    """Video: rounds between model files that stay, models/round-NUMBER.safetensors; 0: only the last round's."""
     report_samples: int = Field(6, ge=0)
     """Test sequences per client that the report can play; 0 keeps recordings out of it."""
 
@@ -131,8 +140,11 @@ _NOT_HASHED = {
     "workers",
     "clients_per_step",
     "compile_step",
+    "channels_last",
     "checkpoint_every",
     "keep_checkpoints",
+    "models_every",
+    "update_distances",
     "report_samples",
     "public_root",
     "public_cache",
@@ -243,6 +255,8 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
     assert isinstance(run, RunSettings) and isinstance(source, Source)
     if len(set(run.seeds)) != len(run.seeds):
         raise RecipeError(f"{origin}: a seed is named twice in {list(run.seeds)}")
+    if run.channels_last and run.engine == "vectorised":
+        raise RecipeError(f"{origin}: channels_last goes with engine = 'sequential'; leave one of them out")
     return Recipe(run, source, parsed)
 
 

@@ -16,9 +16,10 @@ from torch import Tensor
 from fedaction.data.augment import Augment
 from fedaction.data.client import ClientData
 from fedaction.data.processes import cores
-from fedaction.engines.base import Engine, Evaluation, Training, set_precision
+from fedaction.engines.base import Engine, Evaluation, Training, check_precision, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
+from fedaction.evaluation.divergence import MeasuredEngine
 from fedaction.evaluation.knn import knn_accuracy
 from fedaction.evaluation.neighbours import neighbour_evaluations
 from fedaction.evaluation.unseen import unseen_features
@@ -82,6 +83,7 @@ class SingleRun:
         self.seed = run.seeds[0]
         self.label = run.method if self.seed == 0 else f"{run.method}, seed {self.seed}"
         self.device = choose_device(run.device)
+        check_precision(run.precision, self.device)
         infos = [self.clients[name].info for name in sorted(self.clients)]
         self.method = kind(infos, recipe.methods[run.method])
         self._before = {info.id: info for info in infos}
@@ -146,6 +148,8 @@ class SingleRun:
         state, metrics = self._open()
         self.progress.started(self.label, state.round, self.recipe.run.rounds)
         engine = self._engine()
+        if self.recipe.run.update_distances:
+            engine = MeasuredEngine(engine, self.method)
         try:
             while state.round < self.recipe.run.rounds:
                 state = self._advance(state, engine, metrics)
@@ -174,12 +178,27 @@ class SingleRun:
 
     def _engine(self) -> Engine:
         run = self.recipe.run
-        set_precision(run.tf32)
+        set_precision(run.tf32, fastest=run.precision == "bf16")
         if run.engine == "vectorised":
             return VectorisedEngine(
-                self.method, self.clients, self.training, self.device, run.clients_per_step, run.compile_step
+                self.method,
+                self.clients,
+                self.training,
+                self.device,
+                run.clients_per_step,
+                run.compile_step,
+                run.precision,
             )
-        return SequentialEngine(self.method, self.clients, self.training, self.device, run.workers or cores())
+        return SequentialEngine(
+            self.method,
+            self.clients,
+            self.training,
+            self.device,
+            run.workers or cores(),
+            precision=run.precision,
+            channels_last=run.channels_last,
+            compiled=run.compile_step,
+        )
 
     # One round
 
@@ -216,6 +235,10 @@ class SingleRun:
         seconds = {"round": round, "train": trained - clock, "total": time.perf_counter() - clock}
         with (self.folder / "clock.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(seconds) + "\n")
+        if run.models_every and round % run.models_every == 0:
+            write_model(
+                self.folder / "models" / f"round-{round:06d}.safetensors", self.recipe, self._before, state.server
+            )
         if best:
             save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints, "best")
         if round % run.checkpoint_every == 0 or round == run.rounds:

@@ -77,7 +77,7 @@ class VCOP:
     def apply(self, x: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """(N, clips, frames, size, size, 3) float32 shuffled clips and (N,) int64 labels; see `Pretext.apply`."""
         x, drawn, lead = levelled(x, drawn)
-        order = torch.tensor(self.orders, device=x.device)[drawn["label"]]
+        order = torch.tensor(self.orders).to(x.device, non_blocking=True)[drawn["label"]]
         starts = drawn["starts"].gather(1, order)
         frames = starts[..., None] + torch.arange(self.frames, device=x.device)  # N, clips, frames
         clips = view(picked(x, frames.flatten(1)), drawn, self.size)

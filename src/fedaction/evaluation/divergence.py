@@ -1,0 +1,105 @@
+"""How far clients' models go from the model that they were sent, module by module (FedVSSL, Fig. 5)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedaction.engines.base import Engine, Evaluation
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import Job, Update
+from fedaction.federation.tree import Tree
+from fedaction.methods.base import Method
+
+SENT = "distance/"
+"""Before a module's name: from what the client was sent to what it sent back."""
+OWN = "own_distance/"
+"""Before a module's name: of parameters that stay with the client, from its own before the training."""
+
+
+def distances(before: Tree, after: Tree, names: Iterable[str]) -> dict[str, float]:
+    """The L2 distance between two trees over some of their tensors, by module: the first part of a name."""
+    squares: dict[str, list[Tensor]] = {}
+    for name in names:
+        moved = after[name].double() - before[name].to(after[name].device).double()
+        squares.setdefault(name.split(".")[0], []).append(moved.square().sum())
+    if not squares:
+        return {}
+    sums: list[float] = torch.stack([torch.stack(own).sum() for own in squares.values()]).tolist()
+    return {module: math.sqrt(total) for module, total in zip(squares, sums, strict=True)}
+
+
+@dataclass(frozen=True)
+class MeasuredEngine:
+    """An engine whose updates also say how far their parameters went; buffers and FROZEN tensors do not count.
+
+    Attributes:
+        engine: who trains.
+        method: whose scopes say what is shared.
+    """
+
+    engine: Engine
+    method: Method
+
+    def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
+        """See `Engine.train`."""
+        jobs = list(jobs)
+        for job, update in zip(jobs, self.engine.train(jobs), strict=True):
+            yield replace(update, metrics={**update.metrics, **self._moved(job, update)})
+
+    def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
+        """See `Engine.evaluate`."""
+        return self.engine.evaluate(jobs)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self.engine.close()
+
+    def _moved(self, job: Job, update: Update) -> dict[str, float]:
+        plan = self.method.plan(self.method.clients[job.client])
+        trained = [n for n, leaf in plan.leaves.items() if leaf.kind == "parameter"]
+        shared = [n for n in trained if plan.scopes[n] in (Scope.GLOBAL, Scope.GROUP)]
+        own = [n for n in trained if plan.scopes[n] is Scope.LOCAL]
+        found = {SENT + module: value for module, value in distances(job.payload, update.tree, shared).items()}
+        return found | {OWN + module: value for module, value in distances(job.local, update.local, own).items()}
+
+
+def deviations(by_round: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    """The standard deviation (n - 1) over the clients of each round that has two or more."""
+    return {r: statistics.stdev(values) for r, values in sorted(by_round.items()) if len(values) > 1}
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """A curve of deviations in numbers, in the unit of the weights.
+
+    Attributes:
+        mean: over rounds.
+        variation: the standard deviation (n - 1) over rounds; 0 for a single one.
+        first: mean over the first tenth of the rounds, at least one.
+        last: mean over the last tenth, at least one.
+    """
+
+    mean: float
+    variation: float
+    first: float
+    last: float
+
+
+def consistency(deviations: Mapping[int, float]) -> Consistency:
+    """The numbers of a curve, given by round; at least one round."""
+    values = [deviations[r] for r in sorted(deviations)]
+    if not values:
+        raise ValueError("a curve needs at least one round")
+    tenth = max(1, round(len(values) / 10))
+    return Consistency(
+        mean=statistics.fmean(values),
+        variation=statistics.stdev(values) if len(values) > 1 else 0.0,
+        first=statistics.fmean(values[:tenth]),
+        last=statistics.fmean(values[-tenth:]),
+    )

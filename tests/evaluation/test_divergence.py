@@ -1,0 +1,73 @@
+"""How far clients' models go: against literal sums, on both engines."""
+
+import math
+import statistics
+
+import pytest
+import torch
+
+from fedaction.engines.base import Training
+from fedaction.engines.sequential import SequentialEngine
+from fedaction.engines.vectorised import VectorisedEngine
+from fedaction.evaluation.divergence import MeasuredEngine, consistency, deviations, distances
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import Job
+from fedaction.federation.tree import tensors_of
+from fedaction.methods.start import fresh, initial_state
+from tests.conftest import federation_for
+
+
+def test_a_distance_is_over_all_tensors_of_a_module():
+    before = {"body.a": torch.zeros(2, 2), "body.b": torch.ones(3), "head.w": torch.ones(2), "head.n": torch.ones(1)}
+    after = {"body.a": torch.ones(2, 2), "body.b": torch.tensor([1.0, 1.0, 4.0]), "head.w": -torch.ones(2)}
+    found = distances(before, after, ["body.a", "body.b", "head.w"])
+    assert found == pytest.approx({"body": math.sqrt(4 + 9), "head": math.sqrt(8)})
+    assert distances(before, after, []) == {}
+
+
+@pytest.mark.parametrize("engine", [SequentialEngine, VectorisedEngine])
+@pytest.mark.parametrize("name", ["fsar", "fdarn"])  # shared and local parts; parts shared in groups
+def test_updates_say_how_far_they_went_on_both_engines(name, engine):
+    clients, method = federation_for(name, few=True)
+    server = initial_state(method, 3)
+    trained = MeasuredEngine(engine(method, clients, Training(3, lr=0.05), torch.device("cpu")), method)
+    jobs: list[Job] = []
+    for client, data in sorted(clients.items())[:2]:
+        module = fresh(method, data.info, 3)
+        scopes = method.scopes_of(client)
+        local = {n: t.detach() for n, t in tensors_of(module).items() if scopes[n] is Scope.LOCAL}
+        jobs.append(Job(client, data.info.group, 0, 1, method.payload(server, data.info), local))
+    for job, update in zip(jobs, trained.train(jobs), strict=True):
+        assert update.client == job.client
+        expected: dict[str, float] = {}
+        for tensor in (n for n, _ in fresh(method, clients[job.client].info, 3).named_parameters()):
+            sent = tensor in job.payload
+            if not sent and tensor not in job.local:
+                continue  # frozen
+            one, other = (job.payload, update.tree) if sent else (job.local, update.local)
+            key = ("distance/" if sent else "own_distance/") + tensor.split(".")[0]
+            expected[key] = expected.get(key, 0.0) + sum((one[tensor] - other[tensor]).double().flatten() ** 2).item()
+        found = {key: value for key, value in update.metrics.items() if "distance/" in key}
+        assert found == pytest.approx({key: math.sqrt(total) for key, total in expected.items()}, rel=1e-5)
+        assert "loss" in update.metrics and max(found.values()) > 0
+        assert ("own_distance/classifier" in found) == (name == "fsar")
+    trained.close()
+
+
+def test_deviations_are_over_the_clients_of_a_round():
+    by_round = {2: [1.0, 4.0, 4.0], 1: [0.5, 0.75], 3: [7.0]}
+    found = deviations(by_round)
+    assert list(found) == [1, 2]  # one client has no deviation
+    assert found == pytest.approx({1: statistics.stdev([0.5, 0.75]), 2: statistics.stdev([1, 4, 4])})
+
+
+def test_consistency_has_the_ends_of_a_curve():
+    curve = {r: float(r * r) for r in range(1, 31)}
+    found = consistency(curve)
+    assert found.mean == pytest.approx(statistics.fmean(curve.values()))
+    assert found.variation == pytest.approx(statistics.stdev(curve.values()))
+    assert (found.first, found.last) == pytest.approx(((1 + 4 + 9) / 3, (28**2 + 29**2 + 30**2) / 3))
+    one = consistency({5: 2.0})
+    assert (one.mean, one.variation, one.first, one.last) == (2, 0, 2, 2)
+    with pytest.raises(ValueError, match="at least one round"):
+        consistency({})
