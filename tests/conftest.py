@@ -92,7 +92,7 @@ CROSS_MODAL = ("fdarn", "pfedme", "perfedavg", "lgfedavg", "fedrep", "metahar")
 """Methods whose home is feature vectors; the others' is skeletons."""
 
 
-UNLABELLED = ("fedvssl", "fedu")
+UNLABELLED = ("fedvssl", "fedu", "centralvssl")
 """Methods that learn from recordings without labels; tests/methods/test_fedvssl.py has them on both engines."""
 
 LABELLED = tuple(name for name in METHODS if name not in UNLABELLED)

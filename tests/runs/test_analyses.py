@@ -47,7 +47,8 @@ STAGE: dict[str, Any] = {
 }
 CLIENTS = ["stage-0-kinect_v2", "stage-1-kinect_v1", "stage-2-openni_15"]
 
-OF_FSAR = [n for n in ANALYSES if n not in ("subspaces", "discriminator", "clock")]  # FDARN's; for runs with a clock
+# Two are FDARN's, one is for runs with a clock, one for those that recorded distances.
+OF_FSAR = [n for n in ANALYSES if n not in ("subspaces", "discriminator", "clock", "divergence")]
 
 
 def trained(folder: Path, **settings: Any) -> Path:

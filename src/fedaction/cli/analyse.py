@@ -18,13 +18,16 @@ def analyse(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Which: curves, clock, confusion, topology, coefficients, cka, landscape, epsilon, subspaces, "
-            "discriminator; all by default."
+            help="Which: curves, clock, target, confusion, topology, coefficients, cka, landscape, divergence, "
+            "epsilon, subspaces, discriminator; all by default."
         ),
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option(help="For clock: the mean test accuracy (0 to 1) to reach; 0.9 of the best by default."),
+        typer.Option(
+            help="For clock and target: the mean test accuracy, or recall at 1, to reach (0 to 1). By default 0.9 of "
+            "the best; for target, what a centralised baseline has at its end, where there is one."
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -72,12 +72,12 @@ class Shape:
     """A surface in numbers, by which two can be compared.
 
     Attributes:
-        centre: the loss at the trained weights, in nats.
-        curvature: the mean absolute second difference between neighbours, along both axes, over the squared step:
-            nats per squared unit of the directions. High for a steep bowl and for a bumpy one.
+        centre: the loss at the trained weights, in its own unit (cross-entropy: nats).
+        curvature: the mean absolute second difference between neighbours, along both axes, over the squared step: in
+            that unit per squared unit of the directions. High for a steep bowl and for a bumpy one.
         concave: the share of those second differences that are below zero (by more than 1e-9), 0 to 1. A bowl has
             none, whatever its steepness: this is the bumpiness alone.
-        flat: the share of the grid whose loss is less than one nat above the centre's, 0 to 1.
+        flat: the share of the grid whose loss is less than 1 above the centre's, 0 to 1.
         lost: the share of the grid where the loss is not finite; such points are in no other number but `flat`.
     """
 

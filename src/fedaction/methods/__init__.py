@@ -2,6 +2,7 @@
 
 from fedaction.methods.base import Method
 from fedaction.methods.central import Central
+from fedaction.methods.centralvssl import CentralVSSL
 from fedaction.methods.edge import Edge
 from fedaction.methods.fdarn import FDARN
 from fedaction.methods.fedagm import FedAGM
@@ -26,7 +27,7 @@ METHODS: dict[str, type[Method]] = {
     for method in (
         *(FSAR, FDARN, Edge, FedVSSL),
         *(FedAvg, FedProx, FedBN, FedAGM, MOON, FedEMA, PFedMe, PerFedAvg, LGFedAvg, FedRep, MetaHAR, FedBuff, FedU),
-        *(Local, Central),
+        *(Local, Central, CentralVSSL),
     )
 }
 """Methods by the name that recipes use."""
@@ -37,6 +38,7 @@ __all__ = [
     "METHODS",
     "MOON",
     "Central",
+    "CentralVSSL",
     "Edge",
     "FedAGM",
     "FedAvg",

@@ -163,7 +163,7 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
         if recipe.run.late and METHODS[name].asynchronous:
             raise ValueError(f"late: method {name} has no rounds that a client could come late to; drop the key")
         arranged = METHODS[name].arrange(clients)
-        if unseen and not len(arranged[unseen].train):
+        if unseen and not arranged[unseen].info.samples:
             raise ValueError(
                 f"method {name} pools everybody's samples, so no client can be unseen; drop one of the two"
             )

@@ -55,15 +55,15 @@ def clock(study: Study) -> Finding:
     spread = f"means of {several} seeds, bands one standard deviation" if several > 1 else f"seed {study.seed}"
     return Finding(
         title="Methods in one clock",
-        caption="Above: mean test accuracy over clients against virtual time. Below: how long the devices worked "
-        f"(full) and were idle (pale) until the method's last round was over ({spread}). {study.words}",
+        caption=f"Above: mean test {study.measure} over clients against virtual time. Below: how long the devices "
+        f"worked (full) and were idle (pale) until the method's last round was over ({spread}). {study.words}",
         table=Table(tuple(heads), tuple(table)),
         values={
             "target": plain(target),
             "methods": plain({m: _values(own, seeds[m], target) for m, own in runs.items()}),
             "devices": {m: {name: list(clients) for name, clients in g.items()} for m, g in groups.items()},
         },
-        figure=_picture(runs, groups, target),
+        figure=_picture(runs, groups, target, study.measure),
         notes=_notes(study, target, without, groups),
     )
 
@@ -212,14 +212,14 @@ def _notes(
         "round, in which a device worked; jobs that are still under way then count as far as they have come. Idle is "
         "the rest, whether a device waits, is not asked, or is off. A method's first row has means over its devices. "
         "Updates are those of a client that the server used. Staleness is in server updates, mean and, in "
-        "parentheses, largest. Over seeds, a curve's points are mean times and mean accuracies after the same round."
+        "parentheses, largest. Over seeds, a curve's points are mean times and mean values after the same round."
     )
-    given = "as asked" if study.target else f"{points(SHARE, 0)} % of the best method's accuracy at its end"
+    given = "as asked" if study.target else f"{points(SHARE, 0)} % of the best method's {study.measure} at its end"
     notes = [how]
     if target is not None:
         notes.append(
             f"The target is {points(target)} % ({given}). The time to it is that of the first tested round, per "
-            "seed, whose mean accuracy is the target or better; the mean is over the seeds that reached it."
+            f"seed, whose mean {study.measure} is the target or better; the mean is over the seeds that reached it."
         )
     if without:
         names = ", ".join(map(spelled, without))
@@ -232,7 +232,7 @@ def _notes(
 # The picture
 
 
-def _picture(runs: Runs, groups: Mapping[str, Groups], target: float | None) -> Figure:
+def _picture(runs: Runs, groups: Mapping[str, Groups], target: float | None, measure: str) -> Figure:
     longest = max(statistics.fmean(seed.time for seed in own) for own in runs.values())
     unit, seconds = unit_of(longest)
     bars = sum(len(own) for own in groups.values()) + 0.8 * len(groups)
@@ -246,7 +246,7 @@ def _picture(runs: Runs, groups: Mapping[str, Groups], target: float | None) -> 
         above.text(
             0.995, 100 * target, f"target {points(target)} %", ha="right", va="bottom", transform=place_of, color=SOFT
         )
-    above.set_ylabel("test accuracy, %")
+    above.set_ylabel(f"test {measure}, %")
     above.grid(axis="y")
     above.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(len(runs), 6))
     _bars(below, runs, groups, seconds)

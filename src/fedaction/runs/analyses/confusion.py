@@ -41,9 +41,10 @@ def confusion(study: Study) -> Finding:
     shown = dict(list(found.items())[:_CLIENTS])
     left = (f"Drawn: the first {_CLIENTS} of {len(found)} clients.",) if len(found) > _CLIENTS else ()
     method = spelled(study.recipe.run.method)
+    guess = "that of the nearest training recording" if study.measure == "recall at 1" else "what was predicted"
     return Finding(
         title="Confusion matrices",
-        caption=f"{method}, each client on its own test set: rows are true actions, columns what was predicted, "
+        caption=f"{method}, each client on its own test set: rows are true actions, columns {guess}, "
         f"shades the share of the row. {study.words}",
         table=Table(("client", "test samples", "right, %", "most frequent mistake"), tuple(table)),
         values={"clients": plain(values)},

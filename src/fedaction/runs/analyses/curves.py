@@ -31,13 +31,13 @@ def curves(study: Study) -> Finding:
     """See the module."""
     runs: dict[str, list[dict[str, Series]]] = defaultdict(list)  # method, seed, client ("" is the mean)
     for method, _, home in parts_of(study.recipe, study.folder):
-        series = _series(home / "metrics.jsonl")
+        series = series_of(home / "metrics.jsonl")
         if series:
             runs[method].append(series)
     numbers = {method: [_numbers(seed[""]) for seed in seeds] for method, seeds in runs.items()}
     numbers = {method: [n for n in seeds if n is not None] for method, seeds in numbers.items()}
     if not any(numbers.values()):
-        raise NotApplicable("a curve needs test accuracies of two rounds or more")
+        raise NotApplicable(f"a curve needs the test {study.measure} of two rounds or more")
     table: list[tuple[str, ...]] = []
     values: dict[str, Any] = {}
     for method, seeds in runs.items():
@@ -45,7 +45,7 @@ def curves(study: Study) -> Finding:
         mean = (
             {f.name: statistics.fmean(getattr(n, f.name) for n in found) for f in fields(Stability)} if found else {}
         )
-        curve = _over_seeds([seed[""] for seed in seeds])
+        curve = over_seeds([seed[""] for seed in seeds])
         last = curve[max(curve)][0]
         values[method] = {
             "rounds": list(curve),
@@ -60,11 +60,12 @@ def curves(study: Study) -> Finding:
     several = max(map(len, runs.values()))
     seeds = f"means of {several} seeds, bands one standard deviation" if several > 1 else f"seed {study.seed}"
     return Finding(
-        title="Accuracy over rounds, and how steadily it rose",
-        caption=f"Test accuracy after each round: the mean over clients, and single clients ({seeds}). {study.words}",
+        title=f"{study.measure.capitalize()} over rounds, and how steadily it rose",
+        caption=f"Test {study.measure} after each round: the mean over clients, and single clients ({seeds}). "
+        f"{study.words}",
         table=Table(("method", "last, %", *(f"{head}, pp" for head in heads)), tuple(table)),
         values={"methods": plain(values)},
-        figure=_picture(runs),
+        figure=_picture(runs, study.measure),
         notes=(
             "The numbers, in percentage points, are of the mean over clients, per seed, then averaged over seeds. "
             "Mean change: mean absolute difference between one evaluation and the next. Mean drop: the same of falls "
@@ -74,7 +75,7 @@ def curves(study: Study) -> Finding:
     )
 
 
-def _series(path: Path) -> dict[str, Series]:
+def series_of(path: Path) -> dict[str, Series]:
     """Each client's test accuracy by round, and under "" their mean at rounds that tested all of them."""
     found: dict[str, Series] = defaultdict(dict)
     for row in read_rows(path) if path.exists() else []:
@@ -91,27 +92,27 @@ def _numbers(series: Series) -> Stability | None:
     return stability(list(series), list(series.values())) if len(series) > 1 else None
 
 
-def _over_seeds(seeds: Sequence[Series]) -> dict[int, tuple[float, float]]:
+def over_seeds(seeds: Sequence[Series]) -> dict[int, tuple[float, float]]:
     """Mean and standard deviation (0 for one seed) at the rounds that all seeds have."""
     common = sorted(set[int].intersection(*(set(seed) for seed in seeds)))
     columns = {r: [seed[r] for seed in seeds] for r in common}
     return {r: (statistics.fmean(v), statistics.stdev(v) if len(v) > 1 else 0.0) for r, v in columns.items()}
 
 
-def _picture(runs: Mapping[str, list[dict[str, Series]]]) -> Figure:
+def _picture(runs: Mapping[str, list[dict[str, Series]]], measure: str) -> Figure:
     clients = sorted({client for seeds in runs.values() for seed in seeds for client in seed if client})
     shown = clients[:_CLIENTS] if len(clients) > 1 else []
     columns, rows = 3, -(-len(shown) // 3)
     figure = canvas(9, 3.6 + 2.1 * rows)
     grid = figure.add_gridspec(1 + rows, columns, height_ratios=[3.4] + [2.0] * rows)
     whole = figure.add_subplot(grid[0, :])
-    _lines(whole, runs, "")
+    _lines(whole, runs, "", measure)
     whole.set_title("Mean over clients" if len(clients) > 1 else label(clients[0], 40), loc="left")
     whole.legend(loc="lower right")
     whole_rounds(whole)
     for place, client in enumerate(shown):
         axes = figure.add_subplot(grid[1 + place // columns, place % columns], sharex=whole, sharey=whole)
-        _lines(axes, runs, client)
+        _lines(axes, runs, client, measure)
         axes.set_title(label(client, 30), loc="left", fontweight="normal")
         if place + columns >= len(shown):
             whole_rounds(axes)
@@ -121,9 +122,9 @@ def _picture(runs: Mapping[str, list[dict[str, Series]]]) -> Figure:
     return figure
 
 
-def _lines(axes: Axes, runs: Mapping[str, list[dict[str, Series]]], client: str) -> None:
+def _lines(axes: Axes, runs: Mapping[str, list[dict[str, Series]]], client: str, measure: str) -> None:
     for place, (method, seeds) in enumerate(runs.items()):
-        curve = _over_seeds([seed[client] for seed in seeds if client in seed]) if seeds else {}
+        curve = over_seeds([seed[client] for seed in seeds if client in seed]) if seeds else {}
         x, y = list(curve), [100 * mean for mean, _ in curve.values()]
         spread = [100 * std for _, std in curve.values()]
         colour = COLOURS[place % len(COLOURS)]
@@ -132,5 +133,5 @@ def _lines(axes: Axes, runs: Mapping[str, list[dict[str, Series]]], client: str)
         if any(spread):
             low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_ylabel("test accuracy, %")
+    axes.set_ylabel(f"test {measure}, %")
     axes.grid(axis="y")

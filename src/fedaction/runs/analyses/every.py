@@ -14,12 +14,14 @@ from fedaction.runs.analyses.coefficients import coefficients
 from fedaction.runs.analyses.confusion import confusion
 from fedaction.runs.analyses.curves import curves
 from fedaction.runs.analyses.discriminator import discriminator
+from fedaction.runs.analyses.divergence import divergence
 from fedaction.runs.analyses.draw import drawing, svg
 from fedaction.runs.analyses.epsilon import epsilon
 from fedaction.runs.analyses.finding import Finding
 from fedaction.runs.analyses.landscape import landscape
 from fedaction.runs.analyses.study import NotApplicable, Study
 from fedaction.runs.analyses.subspaces import subspaces
+from fedaction.runs.analyses.target import to_target
 from fedaction.runs.analyses.topology import topology
 from fedaction.runs.files import only_one, write_atomically, write_json
 from fedaction.runs.report import write_report
@@ -28,11 +30,13 @@ Say = Callable[[str], None]
 ANALYSES: dict[str, Callable[[Study, Say], Finding]] = {
     "curves": lambda study, _: curves(study),
     "clock": lambda study, _: clock(study),
+    "target": lambda study, _: to_target(study),
     "confusion": lambda study, _: confusion(study),
     "topology": lambda study, _: topology(study),
     "coefficients": lambda study, _: coefficients(study),
     "cka": cka,
     "landscape": landscape,
+    "divergence": lambda study, _: divergence(study),
     "epsilon": epsilon,
     "subspaces": subspaces,
     "discriminator": lambda study, _: discriminator(study),
@@ -66,7 +70,8 @@ def analyse(
         folder: the run directory.
         names: which analyses; none: all that apply.
         say: hears how it goes.
-        target: for `clock`, the mean test accuracy (0..1) that the time to is measured; None: 0.9 of the best.
+        target: for `clock` and `target`, the mean test accuracy (0..1) that the way to is measured; None: 0.9 of the
+            best method's, and for `target` what a centralised baseline has, where there is one.
 
     Raises:
         ValueError: a name that is none, a target that is no share, or a folder that is no run. The message says what

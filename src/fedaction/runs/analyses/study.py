@@ -19,6 +19,7 @@ from fedaction.federation.tree import Tree
 from fedaction.methods.start import fresh
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved
 from fedaction.runs.recipe import Recipe, RecipeError, load_recipe
+from fedaction.runs.report.page import measure_of
 from fedaction.runs.single import SingleRun
 from fedaction.runs.study import Quiet, load_clients, parts_of
 
@@ -79,7 +80,7 @@ class Study:
     def __init__(self, folder: Path, target: float | None = None) -> None:
         """Raises RecipeError or ValueError where there is nothing to analyse.
 
-        `target` is the accuracy that `clock` measures the time to; None: it chooses one.
+        `target` is the accuracy that `clock` and `target` measure the way to; None: they choose one.
         """
         if target is not None and not 0 < target <= 1:
             raise ValueError(f"the target is an accuracy above 0 and up to 1 (0.6 for 60 %), got {target}")
@@ -108,6 +109,11 @@ class Study:
         synthetic = self.recipe.run.data.startswith("stage")
         data = "Synthetic data (the embedded stage)" if synthetic else "The clients' own recordings"
         return f"{data}; run {self.recipe.run.name}, seed {self.seed}, after round {self.round}."
+
+    @property
+    def measure(self) -> str:
+        """What the run's tests measured: accuracy, or recall at 1 where nothing was learned from labels."""
+        return measure_of(self.recipe.methods)
 
     @cached_property
     def clients(self) -> Mapping[str, ClientData]:

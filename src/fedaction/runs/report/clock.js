@@ -6,14 +6,14 @@ function drawClock() {
   }
   const node = section(
     "clock",
-    "Accuracy over virtual time",
-    "The same accuracy, by the time that the simulated devices would have taken: training and transfers, as their profiles say." + seedsNote,
+    `${capital} over virtual time`,
+    `The same ${measured}, by the time that the simulated devices would have taken: training and transfers, as their profiles say.${seedsNote}`,
   );
   if (data.methods.length > 1) node.append(legend(methodEntries));
   const series = methodSeries((method) => method.clock?.curve ?? {});
   if (series.length) {
     const card = node.appendChild(el("figure", {}, el("figcaption", {}, data.clients.length === 1 ? data.clients[0] : "Mean over clients")));
-    lineChart(card, { label: `Mean test accuracy by ${data.unit}`, series, show: format.percent, height: 320, ends: true, across: data.unit });
+    lineChart(card, { label: `Mean test ${measured} by ${data.unit}`, series, show: format.percent, height: 320, ends: true, across: data.unit });
   }
   node.append(el("h3", {}, "How busy the devices were"));
   node.append(el("p", { class: "intro" }, "Means over devices. Updates are those of a device that the server used; staleness counts server updates."));

@@ -6,12 +6,13 @@ import base64
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
+from fedaction.methods import METHODS
 from fedaction.runs.files import write_atomically
 from fedaction.runs.report.clock import unit_of
 from fedaction.runs.report.collect import Curve, Final, MethodData, ReportData, collect
@@ -37,6 +38,7 @@ _SPELLING = {
     "fdarn": "FDARN",
     "edge": "Edge",
     "fedvssl": "FedVSSL",
+    "fedu": "FedU",
     "fedbuff": "FedBuff",
     "fedavg": "FedAvg",
     "fedprox": "FedProx",
@@ -51,6 +53,7 @@ _SPELLING = {
     "scaffold": "SCAFFOLD",
     "local": "Local only",
     "central": "Centralised",
+    "centralvssl": "Centralised",
 }
 
 
@@ -94,12 +97,12 @@ def summary(data: ReportData) -> str:
     first, *others = data.methods
     planned = _planned(data)
     rounds = f"{first.rounds} of {_count(planned, 'round')}" if planned else _count(first.rounds, "round")
-    name = spelled(first.name)
+    name, measure = spelled(first.name), measure_of(method.name for method in data.methods)
     where = f"over {_count(len(data.clients), 'client')}" if data.clients else ""
     if first.final.mean is None:
-        return f"{name} has trained for {rounds} {where}".strip() + "; no test accuracy was measured."
+        return f"{name} has trained for {rounds} {where}".strip() + f"; no test {measure} was measured."
     verb, time = ("reached", "in") if first.complete else ("stands at", "after")
-    kind = "accuracy" if len(data.clients) == 1 else "mean accuracy"
+    kind = measure if len(data.clients) == 1 else f"mean {measure}"
     text = f"{name} {verb} {_percent(first.final)} {kind} {where} {time} {rounds}"
     if len(first.seeds) > 1:
         text += f" (mean of {len(first.seeds)} seeds)"
@@ -110,6 +113,13 @@ def summary(data: ReportData) -> str:
 def spelled(method: str) -> str:
     """A method's name as its authors write it, or as it is."""
     return _SPELLING.get(method, method)
+
+
+def measure_of(methods: Iterable[str]) -> str:
+    """What tests of runs measure: "accuracy", or "recall at 1" where methods learn without labels."""
+    kinds = {METHODS[name].overrides("task") for name in methods if name in METHODS}
+    words = [word for kind, word in ((False, "accuracy"), (True, "recall at 1")) if kind in kinds]
+    return " or ".join(words) or "accuracy"
 
 
 def _planned(data: ReportData) -> int | None:
@@ -129,7 +139,8 @@ def _percent(value: Final) -> str:
     return f"{100 * value.mean:.1f}{spread} %"
 
 
-def _bytes(number: float) -> str:
+def amount(number: float) -> str:
+    """An amount of bytes for people."""
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
             return f"{number:.3g} {unit}" if unit != "B" else f"{number:.0f} B"
@@ -160,7 +171,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
         facts.append(("Time", duration(first.seconds)))
     if first.traffic is not None:
         up, down = first.traffic.total_up.last or 0.0, first.traffic.total_down.last or 0.0
-        facts.append(("Traffic", f"{_bytes(up)} up, {_bytes(down)} down"))
+        facts.append(("Traffic", f"{amount(up)} up, {amount(down)} down"))
     if result and result.configuration:
         facts.append(("Configuration", result.configuration))
     return facts
@@ -172,6 +183,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
     return {
         "facts": _facts(data),
         "synthetic": data.synthetic,
+        "measure": measure_of(method.name for method in data.methods),
         "clients": data.clients,
         "groups": [data.groups.get(client, "") for client in data.clients],
         "unit": f"virtual {unit}",

@@ -11,17 +11,23 @@ function methodSeries(pick) {
     .filter((line) => line.y?.some((value) => value !== null));
 }
 
+const measured = data.measure;
+const capital = measured[0].toUpperCase() + measured.slice(1);
+const unlabelled = measured === "recall at 1";
+
 function drawAccuracy() {
   const series = methodSeries((method) => method.accuracy);
-  if (!series.length) return "Accuracy over rounds: no test accuracy was measured.";
+  if (!series.length) return `${capital} over rounds: none was measured.`;
   const node = section(
     "accuracy",
-    "Accuracy over rounds",
-    "The share of test samples that were named rightly, each client on its own test split." + seedsNote,
+    `${capital} over rounds`,
+    (unlabelled
+      ? "The share of test recordings whose nearest training recording at the same client shows the same action."
+      : "The share of test samples that were named rightly, each client on its own test split.") + seedsNote,
   );
   if (data.methods.length > 1) node.append(legend(methodEntries));
   const card = node.appendChild(el("figure", {}, el("figcaption", {}, data.clients.length === 1 ? data.clients[0] : "Mean over clients")));
-  lineChart(card, { label: "Mean test accuracy by round", series, show: format.percent, height: 320, ends: true });
+  lineChart(card, { label: `Mean test ${measured} by round`, series, show: format.percent, height: 320, ends: true });
   if (data.clients.length < 2) return null;
 
   const lines = data.clients.map((_, k) => methodSeries((method) => method.clients[k] ?? {}));
@@ -33,7 +39,7 @@ function drawAccuracy() {
       if (!lines[k].length) continue;
       const group = data.groups[k] && new Set(data.groups).size > 1 ? el("span", {}, data.groups[k]) : null;
       const small = grid.appendChild(el("figure", {}, el("figcaption", {}, data.clients[k], " ", group)));
-      const label = `Test accuracy of client ${data.clients[k]} by round`;
+      const label = `Test ${measured} of client ${data.clients[k]} by round`;
       lineChart(small, { label, title: data.clients[k], series: lines[k], show: format.percent, height: 150, domain });
     }
   };
@@ -73,13 +79,13 @@ function drawLoss() {
 
 function drawTable() {
   const columns = [...data.clients.map((_, k) => (method) => method.finals[k]), (method) => method.final];
-  if (data.methods.every((method) => method.final[0] === null)) return "Final accuracy: nothing was measured.";
+  if (data.methods.every((method) => method.final[0] === null)) return `Final ${measured}: nothing was measured.`;
   const base = data.methods.length > 1 ? data.methods[1] : null;
   const heads = [...data.clients, "Mean"];
   const several = data.methods.some((method) => method.seeds > 1 || method.final[1] !== null);
   const node = section(
     "table",
-    "Final accuracy",
+    `Final ${measured}`,
     `Per cent${several ? ", mean ± standard deviation over seeds" : ""}.`,
     base ? ` The best of each column is bold. In parentheses: difference to ${base.name}, in points.` : "",
   );
@@ -99,7 +105,7 @@ function drawTable() {
   });
   const head = el("tr", {}, el("th", { scope: "col" }, "Method"), heads.map((name) => el("th", { scope: "col" }, name)));
   const table = el("table", { class: "final" }, el("thead", {}, head), el("tbody", {}, rows));
-  node.append(el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Final accuracy table" }, table));
+  node.append(el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Final ${measured} table` }, table));
 
   const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const csv = [
@@ -140,7 +146,7 @@ function drawConfusion() {
   const node = section(
     "confusion",
     "Confusion matrix",
-    "Each row is a true action, each column what was predicted. Cells hold counts; the shade is the share of the row.",
+    `Each row is a true action, each column ${unlabelled ? "that of the nearest training recording" : "what was predicted"}. Cells hold counts; the shade is the share of the row.`,
   );
   let [method, client] = [0, 0];
   const controls = el("div", { class: "controls" });
