@@ -14,6 +14,7 @@ from fedaction.models.files import read_card
 from fedaction.runs.clips import Clips, Cut, Window, accuracy_of, check_clips, digest_of
 from fedaction.runs.distil import run_distil
 from fedaction.runs.distil_recipe import parse_distil_recipe
+from fedaction.runs.recordings import Held
 from fedaction.runs.teacher import kept_logits
 from tests.runs.distilling import recipe_of, write_arrays
 
@@ -70,7 +71,7 @@ def test_windows_are_cut_where_they_were_drawn():
 
 def test_a_recordings_score_is_the_mean_of_its_clips(arrays):
     data = recipe_of(arrays).source.load(0)
-    clips = Clips(data.test, torch.device("cpu"), resident=True)
+    clips = Clips.whole(Held.of(data.test, torch.device("cpu"), resident=True))
     logits = torch.nn.functional.one_hot(data.test.y, 3).float()
     assert accuracy_of(logits, clips)[:2] == (1.0, 1.0)
     wrong = data.test.y[0].add(1).remainder(3)
@@ -120,8 +121,8 @@ def test_every_pixel_and_label_is_in_the_hash(arrays):
 
 
 def test_footage_has_other_people_for_test(tmp_path):
-    small = {"footage_domain": "home", "footage_recordings": 1, "footage_test": 1, "footage_clips": 2}
-    small |= {"footage_size": 16, "footage_frames": 2, "footage_cache": str(tmp_path), "footage_workers": 1}
+    small = {"stage_domain": "home", "stage_train": 1, "stage_test": 1, "stage_clips": 2}
+    small |= {"stage_size": 16, "frames": 2, "stage_cache": str(tmp_path), "stage_workers": 1}
     recipe = parse_distil_recipe(small)
     data = recipe.source.load(0)
     check_clips(data, "footage")
@@ -138,7 +139,7 @@ def test_a_folder_of_videos(tmp_path, monkeypatch):
             write_video(tmp_path / "videos" / name / f"{take}.avi", 100 * number)
     (tmp_path / "videos" / "left" / "broken.avi").write_bytes(b"no video")
     values = {"data": "videos", "video_root": str(tmp_path / "videos"), "video_side": 16, "video_stride": 2}
-    recipe = parse_distil_recipe(values | {"video_frames": 4, "crop": 12, "chain": [18], "width": 4, "epochs": 1})
+    recipe = parse_distil_recipe(values | {"frames": 4, "crop": 12, "chain": [18], "width": 4, "epochs": 1})
     with pytest.warns(UserWarning, match=r"left/broken\.avi.*left out"):
         data = recipe.source.load(0)
     check_clips(data, "videos")

@@ -27,6 +27,7 @@ from fedaction.runs.evaluate import Backbones, EvaluateResult, run_evaluate
 from fedaction.runs.evaluate_protocols import noise_on, score
 from fedaction.runs.evaluate_recipe import EvaluateRecipe, parse_evaluate_recipe
 from fedaction.runs.recipe import RecipeError
+from fedaction.runs.recordings import Held
 from fedaction.runs.study import Quiet
 from fedaction.runs.teacher import file_digest
 from tests.runs.distilling import recipe_of
@@ -69,7 +70,6 @@ def keys(arrays: Path, **values: Any) -> EvaluateRecipe:
         "device": "cpu",
         "probe_epochs": 20,
         "finetune_epochs": 3,
-        "augment_pad": 1,
     }
     return parse_evaluate_recipe(small | values)
 
@@ -135,7 +135,8 @@ def test_videos_are_judged_by_the_mean_of_logits():
     """One clip is very sure of class 0 in logits, two clips are fairly sure of class 1."""
     logits = torch.tensor([[9.0, 0.0], [0.0, 3.0], [0.0, 3.0]])
     examples = Examples(torch.zeros(3, 1, 1, 1, 3, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64))
-    clips = Clips(Examples(examples.x, examples.y, recording=torch.tensor([4, 4, 4])), torch.device("cpu"), True)
+    examples = Examples(examples.x, examples.y, recording=torch.tensor([4, 4, 4]))
+    clips = Clips.whole(Held.of(examples, torch.device("cpu"), True))
     by_logits, by_probabilities = score(logits, clips, "logits"), score(logits, clips, "probabilities")
     assert (by_logits.video, by_probabilities.video) == (1.0, 0.0)
     assert by_logits.clip == by_probabilities.clip == pytest.approx(1 / 3)
@@ -246,17 +247,19 @@ def test_the_command(arrays, trained, tmp_path, monkeypatch):
     def run(*arguments: str) -> Any:
         return CliRunner().invoke(app, [*arguments, *base], env={"COLUMNS": "200"})
 
-    shown = run(trained, "--protocols", "retrieval, probe", "--seeds", "0,1", "--out", "found.json", "--perturb")
+    shown = run(trained, "--protocols", "retrieval, probe", "--seeds", "0,1", "--out", "found", "--perturb")
     assert shown.exit_code == 0, shown.output
     assert "retrieval R@50 (any, mean)" in shown.stdout and "linear probe, per video" in shown.stdout
-    assert "absolute" in shown.stdout and "0.5" in shown.stdout and "found.json" in shown.stdout
+    assert "absolute" in shown.stdout and "0.5" in shown.stdout and "found/result.json" in shown.stdout
     assert "probe, seed 1: 2 of 2" in shown.stderr
-    assert json.loads(Path("found.json").read_text())["std"]["R@1"] == 0.0  # nothing is drawn for a file's retrieval
+    assert json.loads(Path("found/result.json").read_text())["std"]["R@1"] == 0.0
     said = run("random", "--depth", "18", "--width", "4", "--protocols", "retrieval", "--json")
     result = json.loads(said.stdout)
     assert result["model"]["sha256"] is None and result["model"]["arguments"]["width"] == 4
     for arguments, message in (
-        ([trained, "--out", "found.json"], "found.json exists; choose another"),
+        ([trained, "--out", "keys.toml"], "keys.toml is a file; choose a directory"),
+        ([trained, "--out", "."], "is not empty and holds no evaluation"),
+        ([trained, "--out", "found", "--set", "probe_lr=0.5"], "was begun with probe_lr = 0.01, but now it is 0.5"),
         (["absent.safetensors"], "there is no model file absent.safetensors"),
         (["keys.toml"], "cannot be read as a .safetensors file"),
         ([trained, "--width", "4"], "width: only for 'random' weights"),

@@ -27,14 +27,16 @@ def evaluate(
     width: Annotated[int | None, typer.Option(help="Of a network with random weights; default: 64.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2: mean and deviation are over them.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
-    to: Annotated[Path | None, typer.Option("--out", help="A file for the result (JSON); it must be new.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Directory for what is found; it can be gone on with.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure what a video network has learnt: nearest recordings, a linear probe, fine-tuning of the whole.
 
-    Clips come from where the keys say, as for `fedaction distil`: `--set data=arrays --set arrays=FOLDER`, or
-    `--set data=videos --set video_root=FOLDER`; without any, synthetic footage is made. Progress goes to standard
-    error.
+    Recordings come from where the keys say: `--set data=arrays --set arrays=FOLDER`, or `--set data=videos --set
+    video_root=FOLDER`; without any, synthetic footage is made. Progress goes to standard error. With --out, the
+    directory gets result.json; a command that was interrupted goes on when it is repeated.
     """
     from fedaction.runs.evaluate import run_evaluate
     from fedaction.runs.evaluate_recipe import load_evaluate_recipe
@@ -52,11 +54,11 @@ def evaluate(
     with Bar("") as bar, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
         try:
-            result = run_evaluate(model, load_evaluate_recipe(recipe, overrides), to, bar)
+            result = run_evaluate(model, load_evaluate_recipe(recipe, overrides), None, bar, folder=folder)
         except (ValueError, OSError, ImportError) as error:
             raise fail(str(error)) from None
         except KeyboardInterrupt:
-            bar.warned("stopped; nothing was written")
+            bar.warned("stopped; " + ("nothing was written" if folder is None else "the same command goes on"))
             raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result))
@@ -64,8 +66,8 @@ def evaluate(
     out.print(_table(result))
     if result["perturb"]:
         out.print(_perturbations(result))
-    if to is not None:
-        out.print(f"result: {to}", highlight=False, markup=False, soft_wrap=True)
+    if folder is not None:
+        out.print(f"result: {folder / 'result.json'}", highlight=False, markup=False, soft_wrap=True)
 
 
 _WORDS = {

@@ -1,4 +1,4 @@
-"""Where the clips of a distillation come from, by the recipe's `data` key."""
+"""Where the clips of a distillation, or of an evaluation, come from, by the recipe's `data` key."""
 
 # torch's type stubs are partial.
 # pyright: reportUnknownMemberType=false
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -16,132 +17,198 @@ from pydantic import Field
 from torch import Tensor
 
 from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.dataset import Issue
 from fedaction.data.stage.footage import deal_footage, stage_footage
+from fedaction.federation.seeds import derive, generator
 from fedaction.methods.settings import Settings
+from fedaction.runs.clip_files import ClipData, look_over
 from fedaction.runs.files import read_json
+
+if TYPE_CHECKING:
+    from fedaction.data.video.base import VideoSet
+    from fedaction.data.video.cache import ClipCache
 
 
 class ClipSource(Settings):
     """A kind of clips. Its fields are keys of a recipe."""
 
     @abstractmethod
-    def load(self, seed: int) -> ClientData:
+    def load(self, seed: int) -> ClipData:
         """Clips to learn from and clips to be tested on; `seed` is the recipe's `data_seed`."""
 
     @property
-    @abstractmethod
     def stride(self) -> int:
         """Frames of a video from one frame of a clip to the next; the model file says it to whoever uses it."""
+        return 1
 
 
 class FootageClips(ClipSource):
     """The embedded world: synthetic actors before a camera, made once and kept; test clips are of other people."""
 
-    footage_domain: Literal["wide", "home", "hall"] = "wide"
+    stage_domain: Literal["wide", "home", "hall"] = "wide"
     """wide: the most actions, people, places and views; home, hall: smaller worlds with some actions of their own."""
-    footage_recordings: int = Field(200, ge=1)
+    stage_train: int = Field(200, ge=1)
     """Recordings of each action for training."""
-    footage_test: int = Field(40, ge=1)
+    stage_test: int = Field(40, ge=1)
     """Recordings of each action for test."""
-    footage_clips: int = Field(1, ge=1)
+    stage_clips: int = Field(1, ge=1)
     """Clips of each recording."""
-    footage_people: int = Field(100, ge=1)
+    stage_people: int = Field(100, ge=1)
     """People who are recorded for training."""
-    footage_test_people: int = Field(25, ge=1)
+    stage_test_people: int = Field(25, ge=1)
     """Other people, who are recorded for test."""
-    footage_frames: int = Field(8, ge=1)
+    frames: int = Field(8, ge=1)
     """Frames of a clip."""
-    footage_seconds: float = Field(0.3, gt=0, le=10)
+    stage_seconds: float = Field(0.3, gt=0, le=10)
     """Seconds from one frame of a clip to the next; an action takes 2 to 4."""
-    footage_size: int = Field(64, ge=16)
+    stage_size: int = Field(64, ge=16)
     """Rows and columns of a frame."""
-    footage_variety: float = Field(1.0, ge=0)
+    stage_variety: float = Field(1.0, ge=0)
     """How strongly recordings differ in room, light, view and clothes; 0: a plain studio."""
-    footage_cache: str = ""
+    stage_cache: str = ""
     """Folder where clips are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
-    footage_workers: int = Field(0, ge=0)
+    stage_workers: int = Field(0, ge=0)
     """Processes that film; 0: one for each core."""
 
     @property
     def stride(self) -> int:
         """See `ClipSource.stride`; as of a video with 30 frames a second."""
-        return max(1, round(30 * self.footage_seconds))
+        return max(1, round(30 * self.stage_seconds))
 
     def load(self, seed: int) -> ClientData:
         """See `ClipSource.load`."""
         footage = stage_footage(
-            domain=self.footage_domain,
-            recordings=self.footage_recordings,
-            test_recordings=self.footage_test,
-            clips=self.footage_clips,
-            people=self.footage_people,
-            test_people=self.footage_test_people,
-            frames=self.footage_frames,
-            stride=self.footage_seconds,
-            size=self.footage_size,
+            domain=self.stage_domain,
+            recordings=self.stage_train,
+            test_recordings=self.stage_test,
+            clips=self.stage_clips,
+            people=self.stage_people,
+            test_people=self.stage_test_people,
+            frames=self.frames,
+            stride=self.stage_seconds,
+            size=self.stage_size,
             seed=seed,
-            variety=self.footage_variety,
-            cache=self.footage_cache or None,
-            workers=self.footage_workers,
+            variety=self.stage_variety,
+            cache=self.stage_cache or None,
+            workers=self.stage_workers,
         )
         halves = [[np.flatnonzero(footage.test == test)] for test in (False, True)]
-        return deal_footage(footage, *halves, name=self.footage_domain)[0]
+        return deal_footage(footage, *halves, name=self.stage_domain)[0]
 
 
-class VideoClips(ClipSource):
-    """Videos that you have: UCF-101, HMDB-51, Kinetics-400, or any folder with a folder of videos for each class."""
+class StageRecordings(FootageClips):
+    """The same, filmed longer and at ten frames a second: recordings that clips are cut from."""
 
-    video_set: Literal["ucf101", "hmdb51", "kinetics400", "folders"] = "folders"
+    frames: int = Field(40, ge=1)
+    """Frames of a recording."""
+    stage_seconds: float = Field(0.1, gt=0, le=10)
+    """Seconds from one frame to the next; an action takes 2 to 4."""
+
+
+class VideoRecordings(ClipSource):
+    """Videos that you have: UCF-101, HMDB-51, Kinetics-400, AIRTLab, UTD-MHAD's depth, a folder for each class."""
+
+    video_set: Literal["ucf101", "hmdb51", "kinetics400", "airtlab", "utd_depth", "folders"] = "folders"
     """How the folder is laid out."""
     video_fold: int = Field(1, ge=1, le=3)
     """UCF-101, HMDB-51: which of the official splits."""
+    video_task: Literal["violence", "action"] = "violence"
+    """AIRTLab: two classes, or the actions of the clips that show exactly one."""
     video_root: str
     """The folder; a relative path is looked up from where the command runs."""
-    video_frames: int = Field(8, ge=1)
+    video_side: int = Field(128, ge=16)
+    """Frames are brought to this shorter side, in pixels, and their middle square is kept; `crop` cuts from that."""
+    video_cache: bool = True
+    """Whether decoded clips are kept on disk, in FEDACTION_CACHE, else ~/.cache/fedaction."""
+    video_memory: float = Field(8.0, ge=0)
+    """GiB of decoded video that may be held in memory; a larger set is read from its files, batch by batch."""
+
+    def load(self, seed: int) -> ClipData:
+        """See `ClipSource.load`: whole videos. Files that cannot be read are left out, with a warning."""
+        videos, cache = self.open(seed)
+        files, issues = look_over(videos, self.video_side, cache, self.memory)
+        left_out([*videos.issues, *issues])
+        return files
+
+    @property
+    def memory(self) -> int:
+        """Bytes of decoded video that may be held in memory."""
+        return int(self.video_memory * 2**30)
+
+    def open(self, seed: int) -> tuple[VideoSet, ClipCache | None]:
+        """The files, none of which is opened yet, and where their clips are kept."""
+        # Imported here: they need PyAV, which is not always installed.
+        from fedaction.data.video.cache import ClipCache
+        from fedaction.data.video.datasets import video_set
+
+        options: dict[str, Any] = {}
+        if self.video_set in ("ucf101", "hmdb51"):
+            options["fold"] = self.video_fold
+        elif self.video_set in ("folders", "airtlab"):
+            options["seed"] = seed  # decides which videos are for test, where nobody else does
+        if self.video_set == "airtlab":
+            options["task"] = self.video_task
+        return video_set(self.video_set, self.video_root, **options), ClipCache() if self.video_cache else None
+
+
+class VideoClips(VideoRecordings):
+    """The same as fixed clips."""
+
+    frames: int = Field(8, ge=1)
     """Frames of a clip."""
     video_stride: int = Field(1, ge=1)
     """Frames of a video from one frame of a clip to the next."""
-    video_side: int = Field(128, ge=16)
-    """Frames are brought to this shorter side, in pixels, and their middle square is kept; `crop` cuts from that."""
     video_train_clips: int = Field(1, ge=0)
     """Clips of each training video, at random places; 0: all that do not overlap."""
     video_test_clips: int = Field(0, ge=0)
     """Clips of each test video, evenly spread; 0: all that do not overlap, as the paper tests."""
-    video_cache: bool = True
-    """Whether decoded clips are kept on disk, in FEDACTION_CACHE, else ~/.cache/fedaction."""
 
     @property
     def stride(self) -> int:
         """See `ClipSource.stride`."""
         return self.video_stride
 
-    def load(self, seed: int) -> ClientData:
+    def load(self, seed: int) -> ClipData:
         """See `ClipSource.load`. Files that cannot be read are left out, with a warning."""
-        # Imported here: they need PyAV, which is not always installed.
-        from fedaction.data.video.cache import ClipCache
         from fedaction.data.video.clients import clients_from_videos
-        from fedaction.data.video.clips import ClipSpec
-        from fedaction.data.video.datasets import video_set
+        from fedaction.data.video.clips import ClipSpec, even_starts, random_starts, starts_of_all
 
-        options: dict[str, int] = {}
-        if self.video_set in ("ucf101", "hmdb51"):
-            options["fold"] = self.video_fold
-        elif self.video_set == "folders":
-            options["seed"] = seed  # decides which videos are for test, where folders do not say it
-        videos = video_set(self.video_set, self.video_root, **options)
+        videos, cache = self.open(seed)
+        spec = ClipSpec(self.frames, self.video_stride, self.video_side, self.video_side)
+
+        def starts(split: str, name: str, length: int) -> list[int]:
+            """As `clients_from_videos` has them, so that clips are the same whether or not they are held."""
+            if split == "train" and self.video_train_clips:
+                random = generator(derive(seed, "clips", name))
+                return random_starts(length, spec, self.video_train_clips, random)
+            if split == "test" and self.video_test_clips:
+                return even_starts(length, spec, self.video_test_clips)
+            return starts_of_all(length, spec)
+
+        files, issues = look_over(
+            videos, self.video_side, cache, self.memory, starts, (self.frames, self.video_stride)
+        )
+        if files.bytes_of_clips > self.memory:
+            left_out([*videos.issues, *issues])
+            return files
         clients, issues = clients_from_videos(
             videos,
-            ClipSpec(self.video_frames, self.video_stride, self.video_side, self.video_side),
+            spec,
             by="equal",
             clients=1,
             train_clips=self.video_train_clips or "all",
             test=self.video_test_clips or "all",
             seed=seed,
-            cache=ClipCache() if self.video_cache else None,
+            cache=cache,
         )
-        for issue in (*videos.issues, *issues):
-            warnings.warn(f"{issue.where}: {issue.detail}; left out", stacklevel=2)
+        left_out([*videos.issues, *issues])
         return clients[0]
+
+
+def left_out(issues: Iterable[Issue]) -> None:
+    """Warns of files that were left out."""
+    for issue in issues:
+        warnings.warn(f"{issue.where}: {issue.detail}; left out", stacklevel=3)
 
 
 class ArrayClips(ClipSource):
@@ -149,7 +216,8 @@ class ArrayClips(ClipSource):
 
     `train_clips.npy` is (N, T, H, W, 3) uint8 red, green, blue, `train_labels.npy` (N,) whole numbers from 0,
     `train_recordings.npy` (N,) whole numbers that say which recording each clip is of (without it, each is its own);
-    the same for `test`. `classes.json` is the list of the classes' names.
+    the same for `test`. `classes.json` is the list of the classes' names. For evaluation, which cuts clips from what
+    it finds, these may be longer recordings.
     """
 
     arrays: str
@@ -201,4 +269,11 @@ def _array(path: Path, whole: bool = False) -> Tensor:
 
 
 CLIP_SOURCES: dict[str, type[ClipSource]] = {"footage": FootageClips, "videos": VideoClips, "arrays": ArrayClips}
-"""Kinds of clips by name."""
+"""Kinds of clips by name, for distillation."""
+
+RECORDING_SOURCES: dict[str, type[ClipSource]] = {
+    "footage": StageRecordings,
+    "videos": VideoRecordings,
+    "arrays": ArrayClips,
+}
+"""Kinds of recordings by name, for evaluation, which cuts clips from them."""

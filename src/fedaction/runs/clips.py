@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,8 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaction.data.client import ClientData, Examples
+from fedaction.data.client import ClientData
 from fedaction.engines.base import by_recording
+from fedaction.methods.pretext.base import below
+from fedaction.runs.recordings import Recordings, Spans
 
 _HASHED = 64 << 20  # bytes at once
 _SHARE = 0.5  # of the device's free memory that clips may take
@@ -79,40 +81,90 @@ class Window:
 
 
 class Clips:
-    """One split, ready to be trained on or tested."""
+    """Clips of one split, ready to be trained on or tested.
 
-    def __init__(self, examples: Examples, device: torch.device, resident: bool) -> None:
-        """`resident`: the clips are moved to the device; otherwise only each batch is."""
-        self.device, self.resident = device, resident
-        self.x = examples.x.to(device) if resident else examples.x
-        self.y = examples.y.to(device)
-        recording = torch.arange(len(examples)) if examples.recording is None else examples.recording
-        names, self.recording = recording.unique(return_inverse=True)  # (N,), CPU, 0 to recordings - 1
+    Attributes:
+        frames: of a clip.
+        y: (N,) int64 labels, on the device.
+        recording: (N,) int64, of which recording each is, from 0; on the CPU.
+        recordings: how many there are.
+    """
+
+    def __init__(self, source: Recordings, spans: Spans, frames: int, renewed: bool = False) -> None:
+        """`renewed`: where a clip begins is drawn whenever it is trained on; otherwise `spans` say it."""
+        self.source, self.spans, self.frames, self.renewed = source, spans, frames, renewed
+        self.y = source.y[spans.row].to(source.device)
+        names, self.recording = source.recording[spans.row].unique(return_inverse=True)
         self.recordings = len(names)
 
-    def __len__(self) -> int:
-        return len(self.y)
+    @classmethod
+    def whole(cls, source: Recordings) -> Clips:
+        """Each row of recordings that have one length is a clip."""
+        count = len(source.y)
+        return cls(
+            source,
+            Spans(torch.arange(count), torch.zeros(count, dtype=torch.int64), _ones(count)),
+            int(source.lengths[0]),
+        )
 
-    def batch(self, index: Tensor) -> Tensor:
-        """The (N, T, H, W, 3) uint8 clips of an (N,) int64 index, on the device. The index is where the clips are."""
-        if self.resident:
-            return self.x[index]
-        return self.x[index].pin_memory().to(self.device, non_blocking=True)
+    @classmethod
+    def spread(cls, source: Recordings, frames: int, stride: int, count: int) -> Clips:
+        """So many clips of each row, evenly spread from its beginning to its end; never the same one twice."""
+        strides, free = _room(source, frames, stride)
+        counts = (free + 1).clamp(max=count)
+        row = torch.arange(len(counts)).repeat_interleave(counts)
+        position = torch.arange(len(row)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        gaps = (counts - 1)[row].clamp(min=1)
+        # As of numpy's linspace, rounded; the middle one of the places where there is one clip alone.
+        start = torch.where(counts[row] == 1, free[row] // 2, (2 * free[row] * position + gaps) // (2 * gaps))
+        return cls(source, Spans(row, start, strides[row]), frames)
+
+    @classmethod
+    def anywhere(cls, source: Recordings, frames: int, stride: int) -> Clips:
+        """One clip of each row, from another place each time."""
+        strides, free = _room(source, frames, stride)
+        return cls(source, Spans(torch.arange(len(free)), free // 2, strides), frames, renewed=True)
+
+    def __len__(self) -> int:
+        return len(self.spans.row)
+
+    def at(self, index: Tensor, random: torch.Generator) -> Spans:
+        """The clips of an (N,) int64 index on the CPU; where they are renewed, at places that are drawn now."""
+        spans = Spans(*(part[index] for part in self.spans))
+        if not self.renewed:
+            return spans
+        free = (self.source.lengths[spans.row] - (self.frames - 1) * spans.stride).clamp(min=1)
+        return spans._replace(start=below(free, random))
+
+    def batches(self, size: int, spans: Spans | None = None) -> Generator[Tensor]:
+        """All clips, or given ones, in order, `size` at a time: (N, frames, H, W, 3) uint8, on the device."""
+        return self.source.clips(self.spans if spans is None else spans, self.frames, size, keep=not self.renewed)
+
+
+def _room(source: Recordings, frames: int, stride: int) -> tuple[Tensor, Tensor]:
+    """(R,) strides, smaller where a recording is too short, and (R,) last places where a clip may begin."""
+    strides = ((source.lengths - 1) // max(frames - 1, 1)).clamp(1, stride)
+    return strides, (source.lengths - (frames - 1) * strides - 1).clamp(min=0)
+
+
+def _ones(count: int) -> Tensor:
+    return torch.ones(count, dtype=torch.int64)
 
 
 def fits(data: ClientData, device: torch.device) -> bool:
     """Whether the clips of both splits can stay on the device and leave room to train there."""
-    if device.type != "cuda":
-        return True
-    needed = sum(split.x.numel() * split.x.element_size() for split in (data.train, data.test))
-    return needed <= _SHARE * torch.cuda.mem_get_info(device)[0]
+    return may_stay(sum(split.x.numel() * split.x.element_size() for split in (data.train, data.test)), device)
+
+
+def may_stay(needed: int, device: torch.device) -> bool:
+    """Whether so many bytes can stay on the device and leave room to train there."""
+    return device.type != "cuda" or needed <= _SHARE * torch.cuda.mem_get_info(device)[0]
 
 
 @torch.no_grad()
 def scores_of(network: Callable[[Tensor], Tensor], clips: Clips, window: Window, batch_size: int) -> Tensor:
     """(N, classes) float32 logits of the middles of all clips, on the clips' device. The caller sets the mode."""
-    parts = torch.arange(len(clips), device=clips.x.device).split(batch_size)
-    return torch.cat([network(window.centre(clips.batch(part))).float() for part in parts])
+    return torch.cat([network(window.centre(part)).float() for part in clips.batches(batch_size)])
 
 
 class Accuracy(NamedTuple):

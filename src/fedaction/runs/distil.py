@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaction.data.client import ClientData
-from fedaction.engines.base import set_precision
+from fedaction.engines.base import check_precision, set_precision
 from fedaction.models.files import Card, load_model, read_card, save_model
 from fedaction.models.resnet3d import ResNet3D
-from fedaction.runs.clips import Clips, Window, accuracy_of, check_clips, digest_of, fits
+from fedaction.runs.clip_files import ClipData, check_data, classes_of, clips_of, identity_of, window_of
+from fedaction.runs.clips import accuracy_of
 from fedaction.runs.distil_recipe import DECIDING, DistilRecipe, dump_distil_recipe, load_distil_recipe
 from fedaction.runs.environment import environment
 from fedaction.runs.files import clear_partial, only_one, read_json, write_atomically, write_json
@@ -105,7 +105,7 @@ def stages_of(recipe: DistilRecipe) -> list[Stage]:
 
 
 def run_distil(
-    recipe: DistilRecipe, folder: Path, progress: Progress | None = None, data: ClientData | None = None
+    recipe: DistilRecipe, folder: Path, progress: Progress | None = None, data: ClipData | None = None
 ) -> DistilResult:
     """Trains a recipe's chain for each of its seeds, or what is left of that.
 
@@ -121,12 +121,11 @@ def run_distil(
     progress = progress or Quiet()
     settings = recipe.settings
     device = choose_device(settings.device)
-    if settings.precision == "bf16" and device.type == "cpu":  # slower there, and on some processors it crashes
-        raise ValueError('precision = "bf16" needs a GPU; say --set precision=fp32')
+    check_precision(settings.precision, device)
     _check_folder(recipe, folder)
     data = recipe.source.load(settings.data_seed) if data is None else data
-    check_clips(data, f"data = {settings.data!r}")
-    window = _window(recipe, data)
+    check_data(data, f"data = {settings.data!r}")
+    window = window_of(data, settings.crop, settings.augment_pad, settings.augment_flip)
     given = _given_teacher(recipe, data)
     folder.mkdir(parents=True, exist_ok=True)
     with only_one(folder):
@@ -134,17 +133,15 @@ def run_distil(
         digest = _check_data(folder, data)
         # First of all, so that a run killed from here on can be gone on with.
         write_atomically(folder / "recipe.toml", dump_distil_recipe(recipe).encode())
-        write_json(folder / "data.json", {"sha256": digest, "train": len(data.train), "test": len(data.test)})
         write_json(folder / "environment.json", environment(device))
         set_precision(settings.tf32)
-        resident = fits(data, device)
-        if not resident:
-            progress.warned("the clips take more than half of the device's memory; each batch is copied there")
-        splits = Splits(Clips(data.train, device, resident), Clips(data.test, device, resident), window, device)
+        splits = Splits(*clips_of(data, device, progress.warned), window, device)
+        counts = {"train": len(splits.train), "test": len(splits.test)}
+        write_json(folder / "data.json", {"sha256": digest, **counts})
         found: dict[str, list[StageResult]] = {}
         for position, seed in enumerate(settings.seeds):
             home = folder if position == 0 else folder / "seeds" / str(seed)
-            chain = Chain(recipe, seed, home, splits, data.info.classes, digest, given, progress)
+            chain = Chain(recipe, seed, home, splits, classes_of(data), digest, given, progress)
             found[str(seed)] = [chain.stage(stage) for stage in stages_of(recipe)]
         result = _result(recipe, folder, found, device)
         write_json(folder / "result.json", result)
@@ -258,7 +255,7 @@ class Chain:
         }
         return Card(
             classes=self.classes,
-            frames=int(splits.train.x.shape[1]),
+            frames=splits.train.frames,
             stride=self.recipe.source.stride,
             resize=min(splits.window.frame),
             crop=splits.window.size[0],
@@ -285,17 +282,7 @@ class Chain:
         }
 
 
-def _window(recipe: DistilRecipe, data: ClientData) -> Window:
-    """What the networks see: a square, since that is what model files can say."""
-    settings = recipe.settings
-    height, width = (int(side) for side in data.train.x.shape[2:4])
-    side = settings.crop or min(height, width)
-    if side > min(height, width):
-        raise ValueError(f"crop = {side}, but frames are {height} x {width} pixels; make it smaller, or 0")
-    return Window((side, side), (height, width), settings.augment_pad, settings.augment_flip)
-
-
-def _given_teacher(recipe: DistilRecipe, data: ClientData) -> str:
+def _given_teacher(recipe: DistilRecipe, data: ClipData) -> str:
     """The hash of a given teacher's file, once it is seen to fit; "" where none is given."""
     settings = recipe.settings
     if not settings.teacher:
@@ -306,10 +293,11 @@ def _given_teacher(recipe: DistilRecipe, data: ClientData) -> str:
             f"teacher: {settings.teacher} is a ResNet-{arguments['depth']}, but the chain begins with "
             f"{settings.chain[0]}"
         )
-    if card.classes != data.info.classes:
+    classes = classes_of(data)
+    if card.classes != classes:
         raise ValueError(
             f"teacher: {settings.teacher} knows {len(card.classes)} classes, {', '.join(card.classes[:3])}, ...; the "
-            f"clips have {len(data.info.classes)}, {', '.join(data.info.classes[:3])}, ...: they must be the same"
+            f"clips have {len(classes)}, {', '.join(classes[:3])}, ...: they must be the same"
         )
     return file_digest(Path(settings.teacher))
 
@@ -333,9 +321,9 @@ def _check_folder(recipe: DistilRecipe, folder: Path) -> None:
             )
 
 
-def _check_data(folder: Path, data: ClientData) -> str:
+def _check_data(folder: Path, data: ClipData) -> str:
     """The hash of the clips; a directory that was begun with others is refused."""
-    digest, record = digest_of(data), folder / "data.json"
+    digest, record = identity_of(data), folder / "data.json"
     if record.exists() and read_json(record).get("sha256") != digest:
         raise ValueError(
             f"{folder} was begun with other clips than the recipe now gives; bring them back, or distil into another "

@@ -10,24 +10,25 @@ end of the scale; one trained with labels is the upper end.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
-from fedaction.data.client import ClientData
-from fedaction.engines.base import set_precision
-from fedaction.evaluation.retrieval import Pooling
+from fedaction.engines.base import check_precision, set_precision
 from fedaction.federation.seeds import generator
 from fedaction.models.files import Card, load_model
 from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
-from fedaction.runs.clips import Clips, Window, check_clips, digest_of, fits
+from fedaction.runs.clip_augment import Augmentation
+from fedaction.runs.clip_files import ClipData, check_data, classes_of, identity_of, recordings_of, window_of
+from fedaction.runs.clips import Clips, Window
 from fedaction.runs.environment import environment
-from fedaction.runs.evaluate_protocols import Evaluation
+from fedaction.runs.evaluate_folder import Parts, check_folder, kept_in
+from fedaction.runs.evaluate_protocols import Evaluation, Features, precision_on
 from fedaction.runs.evaluate_recipe import EvaluateRecipe, EvaluateSettings, Perturbation
 from fedaction.runs.files import write_json
 from fedaction.runs.pretrain import Splits
@@ -81,7 +82,8 @@ def run_evaluate(
     recipe: EvaluateRecipe,
     result_file: Path | None = None,
     progress: Progress | None = None,
-    data: ClientData | None = None,
+    data: ClipData | None = None,
+    folder: Path | None = None,
 ) -> EvaluateResult:
     """Evaluates a model file, or a network with random weights.
 
@@ -90,64 +92,138 @@ def run_evaluate(
         recipe: what to measure on what.
         result_file: where the result is written; it must not be there yet.
         progress: hears how it goes.
-        data: clips to use instead of those that the recipe names.
+        data: recordings to use instead of those that the recipe names.
+        folder: a directory that keeps what is found, and goes on when it is given again; the result is its
+            `result.json`.
     """
     progress = progress or Quiet()
-    settings, clock = recipe.settings, time.perf_counter()
+    settings = recipe.settings
     device = choose_device(settings.device)
-    if settings.precision == "bf16" and device.type == "cpu":  # slower there, and on some processors it crashes
-        raise ValueError('precision = "bf16" needs a GPU; say --set precision=fp32')
+    check_precision(settings.precision, device)
     if result_file is not None:
         if result_file.exists():
             raise ValueError(f"{result_file} exists; choose another file for the result")
         result_file.parent.mkdir(parents=True, exist_ok=True)  # rather than fail when all is done
+    if folder is not None:
+        check_folder(folder)
     backbones = Backbones(model, settings)
     data = recipe.source.load(settings.data_seed) if data is None else data
-    check_clips(data, f"data = {settings.data!r}")
-    window, digest = _window(settings, data), digest_of(data)
-    backbones.compare(data, window, progress)
+    check_data(data, f"data = {settings.data!r}")
+    window, digest = window_of(data, settings.crop), identity_of(data)
     set_precision(settings.tf32)
-    resident = fits(data, device)
-    if not resident:
-        progress.warned("the clips take more than half of the device's memory; each batch is copied there")
-    splits = Splits(Clips(data.train, device, resident), Clips(data.test, device, resident), window, device)
-    evaluation = Evaluation(settings, splits, len(data.info.classes), progress)
+    looked_at, tuned_on = splits_of(settings, data, window, device, progress)
+    backbones.compare(looked_at, progress)
+    evaluation = Evaluation(settings, looked_at, tuned_on, len(classes_of(data)), progress)
+    about = {"model": backbones.about["sha256"] or RANDOM, "recordings": digest}
+    with kept_in(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
+        seeds, perturbed = _measure(evaluation, backbones, parts)
+        result: EvaluateResult = {
+            "name": settings.name,
+            "model": backbones.about,
+            "data": {
+                "data": settings.data,
+                "sha256": digest,
+                "classes": list(classes_of(data)),
+                "clips": [len(looked_at.train), len(looked_at.test)],
+                "frames": looked_at.train.frames,
+                "recordings": [looked_at.train.recordings, looked_at.test.recordings],
+            },
+            "seeds": seeds,
+            "mean": {
+                key: statistics.fmean(found[key] for found in seeds.values()) for key in seeds[str(settings.seeds[0])]
+            },
+            "std": None,
+            "perturb": _summed_up(perturbed),
+            "seconds": round(parts.seconds, 3),
+            "recipe": recipe.flat(),
+            "environment": environment(device),
+        }
+        if len(seeds) > 1:
+            result["std"] = {key: statistics.stdev(found[key] for found in seeds.values()) for key in result["mean"]}
+        for path in (result_file, None if folder is None else folder / "result.json"):
+            if path is not None:
+                write_json(path, result)
+    return result
+
+
+_Noisy = tuple[Perturbation, float, float, float]
+
+
+def _measure(
+    evaluation: Evaluation, backbones: Backbones, parts: Parts
+) -> tuple[dict[str, dict[str, float]], list[_Noisy]]:
+    """What each seed's protocols find, and retrieval under noise; what was found before is not looked for again."""
+    settings, device = evaluation.settings, evaluation.looked_at.device
     seeds: dict[str, dict[str, float]] = {}
-    perturbed: list[tuple[Perturbation, float, float, float]] = []
-    backbone: ResNet3D | None = None
-    features: dict[Pooling, list[Tensor]] = {}
+    perturbed: list[_Noisy] = []
+    subject: tuple[ResNet3D, Features] | None = None
     for seed in settings.seeds:
         suffix = f", seed {seed}" if len(settings.seeds) > 1 else ""
-        if backbone is None or model == RANDOM:
+        asked = [*settings.protocols, *(["perturb"] if settings.perturb else [])]
+        if not all(parts.done(seed, part) for part in asked) and (subject is None or backbones.card is None):
             backbone = backbones.of(seed).to(device)
             backbone.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue]
-            features = evaluation.features(backbone, suffix)
-        seeds[str(seed)] = evaluation.scores(backbone, features, seed, suffix)
-        if settings.perturb:
-            perturbed += evaluation.perturbed(backbone, seed, suffix)
-    result: EvaluateResult = {
-        "name": settings.name,
-        "model": backbones.about,
-        "data": {
-            "data": settings.data,
-            "sha256": digest,
-            "classes": list(data.info.classes),
-            "clips": [len(data.train), len(data.test)],
-            "recordings": [splits.train.recordings, splits.test.recordings],
-        },
-        "seeds": seeds,
-        "mean": {key: statistics.fmean(found[key] for found in seeds.values()) for key in next(iter(seeds.values()))},
-        "std": None,
-        "perturb": _summed_up(perturbed),
-        "seconds": round(time.perf_counter() - clock, 3),
-        "recipe": recipe.flat(),
-        "environment": environment(device),
-    }
-    if len(seeds) > 1:
-        result["std"] = {key: statistics.stdev(found[key] for found in seeds.values()) for key in result["mean"]}
-    if result_file is not None:
-        write_json(result_file, result)
-    return result
+            subject = backbone, Features(evaluation, backbone, f"features{suffix}")
+        scores = dict[str, float]()
+        for part in asked:
+            found = parts.of(seed, part, partial(_part, part, evaluation, subject, seed, suffix, parts.configuration))
+            if part == "perturb":
+                perturbed += [(kind, level, r1, lost) for kind, level, r1, lost in found]
+            else:
+                scores |= found
+        seeds[str(seed)] = scores
+    return seeds, perturbed
+
+
+def _part(
+    part: str,
+    evaluation: Evaluation,
+    subject: tuple[ResNet3D, Features] | None,
+    seed: int,
+    suffix: str,
+    configuration: str,
+    folder: Path,
+) -> Any:
+    """One protocol, with one seed."""
+    assert subject is not None
+    backbone, features = subject
+    match part:
+        case "retrieval":
+            return evaluation.retrieval(features)
+        case "probe":
+            return evaluation.probe(features, seed, suffix)
+        case "finetune":
+            return evaluation.finetune(backbone, seed, folder, configuration, suffix)
+        case _:
+            return list(evaluation.perturbed(backbone, seed, suffix))
+
+
+def splits_of(
+    settings: EvaluateSettings, data: ClipData, window: Window, device: torch.device, progress: Progress
+) -> tuple[Splits, Splits]:
+    """Clips for retrieval and the probe, and clips for fine-tuning, of the same recordings."""
+    train, test = recordings_of(data, device, progress.warned)
+    frames = min(settings.clip_frames, int(max(train.lengths.max(), test.lengths.max())))
+    even = [Clips.spread(part, frames, settings.clip_stride, settings.clips) for part in (train, test)]
+    augmentation = Augmentation(
+        window.frame,
+        window.size[0],
+        settings.augment_scales,
+        settings.augment_flip,
+        settings.augment_chance,
+        settings.augment_brightness,
+        settings.augment_contrast,
+        settings.augment_hue,
+        settings.augment_saturation,
+    )
+    tuned_on = Splits(
+        Clips.anywhere(train, frames, settings.finetune_stride),
+        Clips.spread(test, frames, settings.finetune_stride, settings.clips),
+        window,
+        device,
+        augmentation,
+    )
+    return Splits(even[0], even[1], window, device), tuned_on
 
 
 class Backbones:
@@ -194,11 +270,11 @@ class Backbones:
             network.load_state_dict(self._weights)
         return network.eval()
 
-    def compare(self, data: ClientData, window: Window, progress: Progress) -> None:
+    def compare(self, splits: Splits, progress: Progress) -> None:
         """Warns of clips unlike those that the network was trained on."""
         if self.card is None:
             return
-        here = (int(data.train.x.shape[1]), window.size[0])
+        here = (splits.train.frames, splits.window.size[0])
         trained = (self.card.frames, self.card.crop)
         if here != trained:
             progress.warned(
@@ -207,7 +283,7 @@ class Backbones:
             )
 
 
-def _summed_up(found: Iterable[tuple[Perturbation, float, float, float]]) -> list[PerturbResult]:
+def _summed_up(found: Iterable[_Noisy]) -> list[PerturbResult]:
     groups: dict[tuple[Perturbation, float], list[tuple[float, float]]] = {}
     for kind, level, r1, lost in found:
         groups.setdefault((kind, level), []).append((r1, lost))
@@ -222,11 +298,3 @@ def _summed_up(found: Iterable[tuple[Perturbation, float, float, float]]) -> lis
         }
         for (kind, level), draws in groups.items()
     ]
-
-
-def _window(settings: EvaluateSettings, data: ClientData) -> Window:
-    height, width = (int(side) for side in data.train.x.shape[2:4])
-    side = settings.crop or min(height, width)
-    if side > min(height, width):
-        raise ValueError(f"crop = {side}, but frames are {height} x {width} pixels; make it smaller, or 0")
-    return Window((side, side), (height, width), settings.augment_pad, settings.augment_flip)

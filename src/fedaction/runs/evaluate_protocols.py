@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import copy
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,13 +18,13 @@ from torch import Tensor, nn
 
 from fedaction.engines.base import batch_plan, by_recording
 from fedaction.evaluation.landscape import filter_direction
-from fedaction.evaluation.retrieval import Pooling, pooled_map, recording_means, retrieval
+from fedaction.evaluation.retrieval import Pooling, pooled_map, retrieval
 from fedaction.federation.seeds import derive, generator
 from fedaction.federation.tree import Tree
 from fedaction.models.heads import Classifier
 from fedaction.models.layers import Dropout, initialise
 from fedaction.models.resnet3d import ResNet3D
-from fedaction.runs.clips import Accuracy, Clips, accuracy_of, scores_of
+from fedaction.runs.clips import Accuracy, Clips, accuracy_of
 from fedaction.runs.evaluate_recipe import EvaluateSettings, Perturbation
 from fedaction.runs.pretrain import Pretraining, Splits
 from fedaction.runs.single import Progress
@@ -63,39 +64,26 @@ class Evaluation:
 
     Attributes:
         settings: the recipe's keys.
-        splits: the clips; the gallery of retrieval is those for training.
+        looked_at: clips for retrieval, whose gallery is those for training, and for the probe.
+        tuned_on: clips for fine-tuning.
         classes: how many.
         progress: hears how it goes.
     """
 
     settings: EvaluateSettings
-    splits: Splits
+    looked_at: Splits
+    tuned_on: Splits
     classes: int
     progress: Progress
 
-    def features(self, backbone: ResNet3D, suffix: str = "") -> dict[Pooling, list[Tensor]]:
-        """What retrieval and the probe look at: by pooling, (N, F) features of training and of test clips."""
-        settings, found = self.settings, dict[Pooling, list[Tensor]]()
-        if "retrieval" in settings.protocols:
-            found[settings.pooling] = self._features(backbone, settings.pooling, f"features{suffix}")
-        if "probe" in settings.protocols and "mean" not in found:
-            found["mean"] = self._features(backbone, "mean", f"features of the probe{suffix}")
-        return found
+    @property
+    def precision(self) -> Literal["fp32", "bf16"]:
+        """What fine-tuning is computed in."""
+        return precision_on(self.settings, self.looked_at.device)
 
-    def scores(
-        self, backbone: ResNet3D, features: Mapping[Pooling, list[Tensor]], seed: int, suffix: str = ""
-    ) -> dict[str, float]:
-        """What the protocols say of a network, which stays as it is, and of its features."""
-        settings, found = self.settings, dict[str, float]()
-        if "retrieval" in settings.protocols:
-            found |= {f"R@{k}": value for k, value in self._retrieval(features[settings.pooling]).items()}
-        if "probe" in settings.protocols:
-            accuracy = self._probe(features["mean"], seed, f"probe{suffix}")
-            found |= {"probe_clip": accuracy.clip, "probe_video": accuracy.video}
-        if "finetune" in settings.protocols:
-            accuracy = self._finetune(backbone, seed, f"fine-tuning{suffix}")
-            found |= {"finetune_clip": accuracy.clip, "finetune_video": accuracy.video}
-        return found
+    def retrieval(self, features: Features) -> dict[str, float]:
+        """R@k by k."""
+        return {f"R@{k}": value for k, value in self._retrieval(features.recordings).items()}
 
     def perturbed(
         self, backbone: ResNet3D, seed: int, suffix: str = ""
@@ -115,51 +103,26 @@ class Evaluation:
                         continue
                     moved = {n: w.add(noise[n], alpha=level) if n in noise else w for n, w in weights.items()}
                     network.load_state_dict(moved)
-                    found = self._retrieval_1(self._features(network, settings.pooling))
+                    found = self._retrieval_1(Features(self, network))
                     clean = found if level == 0 else clean
                     yield kind, level, *found
                 done += 1
                 self.progress.advanced(label, done, None)
 
-    def _features(self, backbone: ResNet3D, pooling: Pooling, label: str = "") -> list[Tensor]:
-        """(N, F) float32 features of the middles of the training and of the test clips. With a label: heard of."""
-        steps = sum(-(-len(clips) // self.settings.feature_batch) for clips in (self.splits.train, self.splits.test))
-        done = 0
-        if label:
-            self.progress.started(label, 0, steps)
-
-        def apply(x: Tensor) -> Tensor:
-            nonlocal done
-            done += 1
-            features = pooled_map(backbone(x, leave=5), pooling)
-            if label:
-                self.progress.advanced(label, done, None)
-            return features
-
-        both = (self.splits.train, self.splits.test)
-        return [scores_of(apply, clips, self.splits.window, self.settings.feature_batch) for clips in both]
-
-    def _recordings(self, features: list[Tensor]) -> list[Tensor]:
-        both = zip(features, (self.splits.train, self.splits.test), strict=True)
-        return [recording_means(part, clips.recording, clips.recordings) for part, clips in both]
-
-    def _retrieval(self, features: list[Tensor], ks: tuple[int, ...] = ()) -> dict[int, float]:
-        gallery, queries = self._recordings(features)
-        labels = labels_of(self.splits.train), labels_of(self.splits.test)
+    def _retrieval(self, recordings: list[Tensor], ks: tuple[int, ...] = ()) -> dict[int, float]:
+        labels = labels_of(self.looked_at.train), labels_of(self.looked_at.test)
         ks = ks or self.settings.retrieval_ks
-        return retrieval(gallery, labels[0], queries, labels[1], ks, self.settings.retrieval_rule)
+        return retrieval(recordings[0], labels[0], recordings[1], labels[1], ks, self.settings.retrieval_rule)
 
-    def _retrieval_1(self, features: list[Tensor]) -> tuple[float, float]:
+    def _retrieval_1(self, features: Features) -> tuple[float, float]:
         """R@1, and the share of recordings that have features which are not finite; those become zeros."""
-        lost = torch.cat([(~means.isfinite()).any(1) for means in self._recordings(features)]).double().mean()
-        # A clip's features are lost as a whole: cosine would turn one infinite entry into a direction.
-        sound = [part.where(part.isfinite().all(1, keepdim=True), 0.0) for part in features]
-        return self._retrieval(sound, (1,))[1], float(lost)
+        lost = torch.cat([part.isnan().all(1) for part in features.recordings]).double().mean()
+        return self._retrieval([part.nan_to_num() for part in features.recordings], (1,))[1], float(lost)
 
-    def _probe(self, features: list[Tensor], seed: int, label: str) -> Accuracy:
-        """Trains a linear classifier on (N, F) features of clips, which are all it sees; nothing is augmented."""
-        settings, train = self.settings, self.splits.train
-        learn, test = (part.float() for part in features)
+    def probe(self, features: Features, seed: int, suffix: str = "") -> dict[str, float]:
+        """Trains a linear classifier on features of clips, which are all it sees; nothing is augmented."""
+        settings, train, label = self.settings, self.looked_at.train, f"probe{suffix}"
+        learn, test = (part.float() for part in features.clips)
         if not bool(learn.isfinite().all() and test.isfinite().all()):
             raise ValueError("probe: features are not finite: the network that made them has diverged")
         if settings.probe_standardise:
@@ -189,26 +152,99 @@ class Evaluation:
             logits = head(test)
         if not bool(logits.isfinite().all()):
             raise ValueError("probe: the classifier diverged; lower probe_lr, or say probe_standardise = true")
-        return score(logits, self.splits.test, settings.video_rule)
+        accuracy = score(logits, self.looked_at.test, settings.video_rule)
+        return {"probe_clip": accuracy.clip, "probe_video": accuracy.video}
 
-    def _finetune(self, backbone: ResNet3D, seed: int, label: str) -> Accuracy:
-        """Trains a copy of the network with a new classifier."""
-        settings, splits = self.settings, self.splits
-        precision = settings.precision
-        if precision == "auto":
-            precision = "bf16" if splits.device.type == "cuda" else "fp32"
-        keys, depth = settings.finetuning(precision), int(backbone.arguments["depth"])
+    def finetune(
+        self, backbone: ResNet3D, seed: int, folder: Path, configuration: str, suffix: str = ""
+    ) -> dict[str, float]:
+        """Trains a copy of the network with a new classifier, from the folder's last checkpoint on if it has one.
+
+        The configuration is a hash that checkpoints have; "": nobody will go on with them.
+        """
+        settings, splits = self.settings, self.tuned_on
+        keys, depth = settings.finetuning(self.precision), int(backbone.arguments["depth"])
+        if not configuration:
+            keys = keys.model_copy(update={"checkpoint_every": settings.finetune_epochs})
         tuned = Tuned(copy.deepcopy(backbone), self.classes, settings.dropout)
         training = Pretraining(tuned, depth, settings.finetune_epochs, seed, keys, splits)
         tuned.backbone.load_state_dict(backbone.state_dict())  # which the line above drew anew
-        tuned.dropout.key.fill_(_dropout_key(seed, "finetune"))
-        with tempfile.TemporaryDirectory(prefix="fedaction-") as folder:
-            try:
-                training.execute(Path(folder), "", label, self.progress)
-            except ValueError as error:
-                raise ValueError(f"{error}; here these keys are finetune_lr and finetune_clip_norm") from None
+        try:
+            training.execute(folder, configuration, f"fine-tuning{suffix}", self.progress)
+        except ValueError as error:
+            more = "; here these keys are finetune_lr and finetune_clip_norm" if "diverged" in str(error) else ""
+            raise ValueError(f"{error}{more}") from None
         tuned.eval()
-        return score(splits.logits(tuned, splits.test, keys), splits.test, settings.video_rule)
+        logits = splits.logits(tuned, splits.test, keys) if training.tested is None else training.tested
+        accuracy = score(logits, splits.test, settings.video_rule)
+        return {"finetune_clip": accuracy.clip, "finetune_video": accuracy.video}
+
+
+class Features:
+    """What retrieval and the probe look at: a network's features, computed once, when they are first asked for."""
+
+    def __init__(self, evaluation: Evaluation, backbone: ResNet3D, label: str = "") -> None:
+        """With a label, the progress is heard of."""
+        self._evaluation, self._backbone, self._label = evaluation, backbone, label
+
+    @cached_property
+    def clips(self) -> list[Tensor]:
+        """(N, F) float32 features of training and of test clips: means over the last map."""
+        return [torch.cat(list(parts)) for parts in self._batches("mean")]
+
+    @cached_property
+    def recordings(self) -> list[Tensor]:
+        """(R, F) float64 means over clips, by the recipe's pooling; a recording that lost a clip is not a number."""
+        settings, splits = self._evaluation.settings, self._evaluation.looked_at
+        if settings.pooling == "mean" and "probe" in settings.protocols:
+            parts = [iter(part.split(settings.feature_batch)) for part in self.clips]
+        else:
+            parts = self._batches(settings.pooling)
+        return [_means(part, clips) for part, clips in zip(parts, (splits.train, splits.test), strict=True)]
+
+    def _batches(self, pooling: Pooling) -> Iterator[Iterator[Tensor]]:
+        """(n, F) features of the middles of clips, batch by batch: of those for training, then of those for test."""
+        evaluation, size = self._evaluation, self._evaluation.settings.feature_batch
+        both = evaluation.looked_at.train, evaluation.looked_at.test
+        progress, done = evaluation.progress, 0
+        if self._label:
+            progress.started(self._label, 0, sum(-(-len(clips) // size) for clips in both))
+
+        def batches(clips: Clips) -> Iterator[Tensor]:
+            nonlocal done
+            for part in clips.batches(size):
+                with torch.no_grad():
+                    features = pooled_map(self._backbone(evaluation.looked_at.window.centre(part), leave=5), pooling)
+                done += 1
+                if self._label:
+                    progress.advanced(self._label, done, None)
+                yield features.float()
+
+        for clips in both:
+            yield batches(clips)
+
+
+def _means(features: Iterator[Tensor], clips: Clips) -> Tensor:
+    """(R, F) float64 means of clips' features over their recordings; NaN where a clip's are not all finite."""
+    sums: Tensor | None = None
+    count = torch.bincount(clips.recording, minlength=clips.recordings)
+    first = 0
+    for part in features:
+        if sums is None:
+            sums = part.new_zeros(clips.recordings, part.shape[1], dtype=torch.float64)
+        where = clips.recording[first : first + len(part)].to(part.device)
+        # A clip's features are lost as a whole: cosine would turn one infinite entry into a direction.
+        sums.index_add_(0, where, part.double().where(part.isfinite().all(1, keepdim=True), torch.nan))
+        first += len(part)
+    assert sums is not None
+    return sums / count.to(sums.device)[:, None]
+
+
+def precision_on(settings: EvaluateSettings, device: torch.device) -> Literal["fp32", "bf16"]:
+    """What fine-tuning is computed in on a device."""
+    if settings.precision == "auto":
+        return "bf16" if device.type == "cuda" else "fp32"
+    return settings.precision
 
 
 def noise_on(weights: Tree, trained: set[str], kind: Perturbation, seed: int, draw: int) -> dict[str, Tensor]:

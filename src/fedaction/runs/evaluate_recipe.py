@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 from fedaction.evaluation.retrieval import KS, Pooling, Rule
 from fedaction.methods.settings import Settings
 from fedaction.models.resnet3d import BLOCKS
-from fedaction.runs.clip_sources import CLIP_SOURCES, ClipSource
+from fedaction.runs.clip_sources import RECORDING_SOURCES, ClipSource
 from fedaction.runs.distil_recipe import DistilSettings
 from fedaction.runs.recipe import (
     check_choice,
@@ -28,6 +28,7 @@ PROTOCOLS: tuple[Protocol, ...] = ("retrieval", "probe", "finetune")
 Perturbation = Literal["absolute", "filter"]
 
 Share = Annotated[float, Field(gt=0, lt=1)]
+Side = Annotated[int, Field(ge=112)]
 
 
 class EvaluateSettings(Settings):
@@ -40,9 +41,16 @@ class EvaluateSettings(Settings):
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     """Everything that is drawn is drawn anew for each seed; results are means over them."""
     data: str = "footage"
-    """Where clips come from: footage (synthetic), videos, or arrays (clips as NumPy files)."""
+    """Where recordings come from: footage (synthetic), videos, or arrays (NumPy files)."""
     data_seed: int = 0
     """What the data itself is drawn from; the same for every seed."""
+
+    clips: int = Field(10, ge=1)
+    """Retrieval, probe and tests: clips of a recording, evenly spread; fewer where it has no room for so many."""
+    clip_frames: int = Field(16, ge=1)
+    """Frames of a clip; where all recordings are shorter: of the longest."""
+    clip_stride: int = Field(1, ge=1)
+    """Retrieval and probe: frames of a recording from one frame of a clip to the next; fewer, where it is short."""
 
     depth: int = 18
     """Of a network with random weights."""
@@ -72,7 +80,9 @@ class EvaluateSettings(Settings):
     """Probe: features are brought to mean 0 and deviation 1 first, so that one rate fits networks of any scale."""
 
     finetune_epochs: int = Field(150, ge=1)
-    """Fine-tuning: passes over the training clips."""
+    """Fine-tuning: passes over the training recordings, with a clip of each from anywhere in it."""
+    finetune_stride: int = Field(2, ge=1)
+    """Fine-tuning: frames of a recording from one frame of a clip to the next; fewer, where it is short."""
     finetune_lr: float = Field(0.01, gt=0)
     """Fine-tuning: learning rate of SGD."""
     finetune_milestones: tuple[Share, ...] = (0.4, 0.8)
@@ -80,11 +90,23 @@ class EvaluateSettings(Settings):
     finetune_clip_norm: float = Field(0.0, ge=0)
     """Fine-tuning: the largest gradient norm; 0: no limit."""
     augment: bool = True
-    """Fine-tuning: random crops and mirrored clips."""
-    augment_pad: int = Field(4, ge=0)
-    """How far random crops may reach over the frame's edges, in pixels; the edge is repeated."""
-    augment_flip: bool = True
-    """Whether half of the clips are mirrored; not for actions in which left and right matter."""
+    """Fine-tuning: whether clips are scaled, cut at random places, mirrored and given other colours."""
+    augment_scales: tuple[Side | tuple[Side, Side], ...] = Field((112, 128, 144), min_length=1)
+    """One is drawn: the frame's shorter side, or its longer and shorter side, for a crop of 112; others scale it."""
+    augment_flip: float = Field(0.35, ge=0, le=1)
+    """Probability that a clip is mirrored; 0 for actions in which left and right matter."""
+    augment_chance: float = Field(0.2, ge=0, le=1)
+    """Probability of another brightness, of another contrast, and of another hue; 0: colours stay."""
+    augment_brightness: float = Field(32.0, ge=0)
+    """At most so much is added or subtracted, of 255."""
+    augment_contrast: float = Field(0.2, ge=0)
+    """Contrast: a factor within exp(+-this)."""
+    augment_hue: float = Field(12.0, ge=0)
+    """Hue: at most so many steps of two degrees."""
+    augment_saturation: float = Field(0.1, ge=0)
+    """With the hue, saturation: a factor within exp(+-this)."""
+    checkpoint_every: int = Field(5, ge=1)
+    """Fine-tuning into a folder: epochs between checkpoints."""
 
     momentum: float = Field(0.9, ge=0, lt=1)
     """Probe and fine-tuning: momentum of SGD."""
@@ -139,15 +161,19 @@ class EvaluateSettings(Settings):
                 "weight_decay": self.weight_decay,
                 "clip_norm": self.finetune_clip_norm,
                 "augment": self.augment,
-                "augment_pad": self.augment_pad,
-                "augment_flip": self.augment_flip,
                 "precision": precision,
                 "tf32": self.tf32,
                 "compile": self.compile,
                 "evaluate_every": self.finetune_epochs,
-                "checkpoint_every": self.finetune_epochs,
+                "checkpoint_every": self.checkpoint_every,
             }
         )
+
+
+_NOT_DECIDING = {
+    *("name", "protocols", "seeds", "data", "data_seed", "perturb"),
+    *("device", "precision", "compile", "checkpoint_every"),
+}
 
 
 @dataclass(frozen=True)
@@ -166,6 +192,10 @@ class EvaluateRecipe:
         """Every key with its value, defaults filled in: the resolved recipe."""
         return self.settings.model_dump() | self.source.model_dump()
 
+    def deciding(self, precision: str) -> dict[str, Any]:
+        """Keys that decide each result, with the precision that fine-tuning has here; not those of the data."""
+        return self.settings.model_dump(mode="json", exclude=_NOT_DECIDING) | {"precision": precision}
+
 
 def load_evaluate_recipe(path: Path | None, overrides: Sequence[str] = ()) -> EvaluateRecipe:
     """Reads a recipe file, or starts from defaults, with `key=value` overrides. Raises RecipeError."""
@@ -177,8 +207,8 @@ def load_evaluate_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Ev
 def parse_evaluate_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> EvaluateRecipe:
     """Validates a recipe's values. Every key must belong to evaluation or to the clips it names."""
     check_flat(values, origin)
-    check_choice({"data": "footage", **values}, "data", CLIP_SOURCES, origin)
-    kind = CLIP_SOURCES[values.get("data", "footage")]
+    check_choice({"data": "footage", **values}, "data", RECORDING_SOURCES, origin)
+    kind = RECORDING_SOURCES[values.get("data", "footage")]
     parsed = parse_settings(values, {"settings": EvaluateSettings, "source": kind}, origin)
     settings, source = parsed["settings"], parsed["source"]
     assert isinstance(settings, EvaluateSettings) and isinstance(source, ClipSource)

@@ -1,8 +1,8 @@
 """One network trained on clips, alone or with a teacher: the loop over epochs, with checkpoints.
 
-Clips stay on the device; inside an epoch nothing waits for it. On a CPU a stage that was interrupted ends with the
-same bits as one that was not. On a GPU, cuDNN chooses its fastest kernels (`cudnn.benchmark`), whose sums may differ
-in their last bits from run to run.
+Where clips fit on the device, they stay there, and nothing inside an epoch waits for it. On a CPU a stage that was
+interrupted ends with the same bits as one that was not. On a GPU, cuDNN chooses its fastest kernels
+(`cudnn.benchmark`), whose sums may differ in their last bits from run to run.
 """
 
 # torch's type stubs are partial.
@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,13 +22,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedaction.engines.base import batch_plan
-from fedaction.federation.seeds import generator
+from fedaction.engines.base import autocast, batch_plan
+from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.distillation import distillation
-from fedaction.models.layers import initialise
+from fedaction.models.layers import Dropout, initialise
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, prune, save_checkpoint
+from fedaction.runs.clip_augment import Augmentation
 from fedaction.runs.clips import Clips, Cut, Window, accuracy_of, scores_of
 from fedaction.runs.distil_recipe import DistilSettings
 from fedaction.runs.metrics import MetricsFile, Row
@@ -46,22 +47,19 @@ class Splits:
         test: clips to be tested on.
         window: what the network sees of a frame.
         device: where everything happens.
+        augmentation: how training clips are changed, if in more ways than by random windows.
     """
 
     train: Clips
     test: Clips
     window: Window
     device: torch.device
+    augmentation: Augmentation | None = None
 
     def logits(self, network: Callable[[Tensor], Tensor], clips: Clips, settings: DistilSettings) -> Tensor:
         """(N, classes) float32 logits of the middles of clips, by a network in evaluation mode."""
         with autocast(self.device, settings.precision):
             return scores_of(network, clips, self.window, settings.batch_size)
-
-
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Convolutions and products in bfloat16, where the precision is "bf16"."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 @contextmanager
@@ -115,6 +113,7 @@ class Pretraining:
         for name, part in network.named_modules():
             initialise(part, generator(seed, "init", depth, name))
         self.teacher, self.network = teacher, network.to(splits.device)
+        self.tested: Tensor | None = None  # (N, classes) logits of the test clips, by the last test
         if settings.channels_last:
             network.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue]
         self.apply = torch.compile(network) if settings.compile else network
@@ -163,7 +162,7 @@ class Pretraining:
         elif state.configuration != configuration:
             raise ValueError(
                 f"{folder} was begun with configuration {state.configuration}, but its recipe and data now give "
-                f"{configuration}; put them back as they were, or distil into another directory"
+                f"{configuration}; put them back as they were, or choose another directory"
             )
         else:
             self.network.load_state_dict(dict(state.server.shared))
@@ -176,22 +175,18 @@ class Pretraining:
         """One pass over the training clips; means over its steps."""
         settings, train, device = self.settings, self.splits.train, self.splits.device
         order = batch_plan(len(train), settings.batch_size, 1, generator(self.seed, "batches", self.depth, epoch))
-        cuts: Cut | None = None
-        if settings.augment:
-            random = generator(self.seed, "augment", self.depth, epoch)
-            cuts = Cut(
-                *(part.view(order.shape).to(device) for part in self.splits.window.draw(order.numel(), random))
-            )
+        spans = train.at(order.flatten(), generator(self.seed, "windows", self.depth, epoch))
+        change = self._changes(order, generator(self.seed, "augment", self.depth, epoch))
+        for name, part in self.network.named_modules():
+            if isinstance(part, Dropout):  # set anew, so that a stage that goes on needs no memory of it
+                part.key.fill_(derive(self.seed, "dropout", self.depth, epoch, name) >> 32)
         sums = torch.zeros(4, device=device)
         places = order.to(device)
         self.network.train()
-        for step in range(len(order)):
-            clips = train.batch(places[step] if train.resident else order[step])
-            if cuts is None:
-                clips = self.splits.window.centre(clips)
-            else:
-                clips = self.splits.window.cut(clips, Cut(*(part[step] for part in cuts)))
-            sums += self._step(clips, train.y[places[step]], places[step], epoch - 1 + step / len(order))
+        with closing(train.batches(order.shape[1], spans)) as batches:
+            for step, clips in enumerate(batches):
+                at = places[step]
+                sums += self._step(change(step, clips), train.y[at], at, epoch - 1 + step / len(order))
         loss, cls, kd, right = (sums / len(order)).tolist()  # the epoch's only wait for the device
         if not math.isfinite(loss):
             raise ValueError(
@@ -201,6 +196,21 @@ class Pretraining:
             )
         found = {"loss": loss, "accuracy": right, "lr": self._lr(epoch - 1)}
         return found if self.teacher is None else found | {"cls": cls, "kd": kd}
+
+    def _changes(self, order: Tensor, random: torch.Generator) -> Callable[[int, Tensor], Tensor]:
+        """How the clips of a step are cut and changed: drawn for a whole epoch, and moved to the device at once."""
+        splits, window, more = self.splits, self.splits.window, self.splits.augmentation
+        if not self.settings.augment:
+            return lambda _, clips: window.centre(clips)
+
+        def dealt(drawn: Tensor) -> Tensor:
+            return drawn.reshape(*order.shape, *drawn.shape[1:]).to(splits.device)
+
+        if more is None:
+            cuts = Cut(*map(dealt, window.draw(order.numel(), random)))
+            return lambda step, clips: window.cut(clips, Cut(*(part[step] for part in cuts)))
+        drawn = {name: dealt(part) for name, part in more.draw(order.numel(), random).items()}
+        return lambda step, clips: more.apply(clips, {name: part[step] for name, part in drawn.items()})
 
     def _step(self, clips: Tensor, labels: Tensor, places: Tensor, done: float) -> Tensor:
         """One step of SGD; (4,) loss, L_cls, L_KD and share of right answers, still on the device."""
@@ -250,7 +260,7 @@ class Pretraining:
 
     def _test(self, epoch: int) -> tuple[float, list[Row]]:
         self.network.eval()
-        logits = self.splits.logits(self.apply, self.splits.test, self.settings)
-        found = accuracy_of(logits, self.splits.test)
+        self.tested = self.splits.logits(self.apply, self.splits.test, self.settings)
+        found = accuracy_of(self.tested, self.splits.test)
         values = {"accuracy": found.clip, "video_accuracy": found.video, "loss": found.loss}
         return found.clip, [Row(epoch, "", "", "test", name, value) for name, value in values.items()]

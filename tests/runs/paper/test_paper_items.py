@@ -48,7 +48,7 @@ def test_rows_are_whole(item: Item):
     for row in item.rows:
         assert len(row.paper) in (0, len(item.columns)), row.label
         assert not row.spread or [value is None for value in row.spread] == [value is None for value in row.paper]
-        assert row.method in (*METHODS, "distil") or item.shows in ("sizes", "profiles")
+        assert row.method in (*METHODS, "distil", "random", "supervised") or item.shows in ("sizes", "profiles")
     if item.kind == "table":
         assert all(len(row.label) == len(item.heads) and row.paper for row in item.rows)
 
