@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 def paper(
     name: Annotated[
-        str, typer.Argument(metavar="ITEM", help="Such as fsar/table1, fdarn/fig3 or edge/table3; `list` names all.")
+        str,
+        typer.Argument(metavar="ITEM", help="Such as fsar/table1 or fedvssl/table4; `list` names all."),
     ],
     data: Annotated[
         str, typer.Option(metavar="stage|real|PATH", help="Synthetic, public recordings, or a folder with datasets.")
@@ -41,10 +42,10 @@ def paper(
     overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a table or figure of FSAR, its supplement, FDARN or the edge paper again, each value beside the paper's.
+    """Make a table or figure of FSAR, its supplement, FDARN, Edge or FedVSSL again, each value beside the paper's.
 
-    Runs and distilled networks are kept below --out and shared between items: what is done is not run again, and
-    after an interruption the same command goes on.
+    Runs, distilled networks and evaluations are kept below --out and shared between items: what is done is not run
+    again, and after an interruption the same command goes on.
     """
     if name == "list":
         _list(as_json)
@@ -106,8 +107,8 @@ def _list(as_json: bool) -> None:
     out.print(table)
     out.print(
         "\nsmall: how long that scale takes with one seed on two cores where no run is there yet; items share runs. "
-        "tiny takes seconds. At the paper's scale a run has 300 rounds, in edge 80 (200 epochs of each network in a "
-        "chain). `--json` has all of it.",
+        "tiny takes seconds; fedvssl's small wants a GPU. At the paper's scale a run has 300 rounds, in edge 80 (200 "
+        "epochs of each network in a chain), in fedvssl 540 (centralised 90 epochs). `--json` has all of it.",
         highlight=False,
     )
 

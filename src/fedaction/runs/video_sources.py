@@ -96,12 +96,14 @@ class VideoSource(Source):
     """UCF-101, HMDB-51: which of the official splits."""
     video_task: Literal["violence", "action"] = "violence"
     """AIRTLab: two classes, or the actions of the clips that show exactly one."""
-    video_by: Literal["camera", "person", "group", "equal", "dirichlet", "shards"] = "equal"
+    video_by: Literal["camera", "person", "group", "equal", "dirichlet", "shards", "classes"] = "equal"
     """What makes a client: a camera, a person, a group of videos; or videos are dealt to video_clients clients."""
     video_clients: int = Field(0, ge=0)
     """How many clients; 0: one for each camera, person or group, or four."""
     video_alpha: float = Field(0.5, gt=0)
     """Concentration of the Dirichlet partition: the smaller, the less alike clients are."""
+    video_classes: int = Field(8, ge=1)
+    """With video_by = "classes": how many of the classes a client has."""
     video_stride: int = Field(1, ge=1)
     """Frames of a video from one frame of a clip to the next."""
     video_side: int = Field(128, ge=16)
@@ -138,7 +140,7 @@ class VideoSource(Source):
         if self.video_set == "utd_depth":
             options["split"] = "share"  # each person has one trial of an action: a quarter of the actions is for test
         videos = video_set(self.video_set, self._root(), **options)
-        dealt = self.video_by in ("equal", "dirichlet", "shards")
+        dealt = self.video_by in ("equal", "dirichlet", "shards", "classes")
         clients, issues = clients_from_videos(
             videos,
             ClipSpec(self.frames, self.video_stride, self.video_side, self.video_crop),
@@ -147,6 +149,7 @@ class VideoSource(Source):
             train_clips=self.video_train_clips or "all",
             test=self.video_test_clips or "all",
             alpha=self.video_alpha,
+            shards=self.video_classes if self.video_by == "classes" else 2,
             seed=seed,
             cache=ClipCache(self.video_cache or None),
             progress=tell,

@@ -22,7 +22,7 @@ from fedaction.data.video.load import load_clips
 from fedaction.data.video.picture import Pixels
 from fedaction.federation.seeds import derive, generator
 
-By = Literal["camera", "person", "group", "equal", "dirichlet", "shards"]
+By = Literal["camera", "person", "group", "equal", "dirichlet", "shards", "classes"]
 GROUP = "video"
 
 _Loaded = tuple[Pixels | None, str]
@@ -53,7 +53,8 @@ def clients_from_videos(
         videos: the labelled videos, with what is for training and test.
         spec: what a clip is.
         by: one client for each camera, person or group; or the videos dealt to `clients` clients: in "equal" shares,
-            in shares of each class drawn from a "dirichlet" distribution, or as "shards" of classes.
+            in shares of each class drawn from a "dirichlet" distribution, as "shards" of classes, or so that each
+            has a few "classes", the same for training and test if both have all (see `partition.by_classes`).
         clients: how many. With "camera", "person" and "group": these are dealt whole to so many clients; None: one
             for each.
         train_clips: clips of each training video, at random places; "all": all that do not overlap.
@@ -61,7 +62,7 @@ def clients_from_videos(
         test_on: "own": each client is tested on the test videos that fall to it; "set": on all test videos, which
             all clients then share. Needed where test videos are of people or groups that have none to train on.
         alpha: of the Dirichlet distribution.
-        shards: shards per client.
+        shards: shards, or classes, per client.
         seed: of division and clips. Each video draws from a generator of its own, by its name.
         cache: keeps decoded clips.
         workers: threads that decode, one file each; 0: one for each core.
@@ -188,10 +189,12 @@ def _divide(
         return parts, report.clients
     if clients is None:
         raise ValueError(f"say how many clients to divide the videos among (by {by!r})")
-    if by == "equal":  # training and test videos each in equal shares
+    if by in ("equal", "classes"):  # training and test videos each
         sides = [numbers["train"], numbers["test"]] if test_on == "own" else [numbers["train"]]
         shares = [
             partition.iid(labels[side], clients=clients, seed=derive(seed, "videos", i))
+            if by == "equal"
+            else partition.by_classes(labels[side], clients=clients, each=shards, seed=seed)
             for i, side in enumerate(sides)
         ]
         whole = zip(
@@ -199,7 +202,8 @@ def _divide(
         )
         return [np.sort(np.concatenate(parts)) for parts in whole], shares[0][1].clients
     if by not in ("dirichlet", "shards"):
-        raise ValueError(f"videos cannot be divided by {by!r}: camera, person, group, equal, dirichlet or shards")
+        known = "camera, person, group, equal, dirichlet, shards or classes"
+        raise ValueError(f"videos cannot be divided by {by!r}: {known}")
     parts, report = partition.divide(
         labels[dealt], None, by=by, clients=clients, alpha=alpha, shards=shards, seed=seed
     )

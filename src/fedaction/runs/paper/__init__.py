@@ -1,4 +1,4 @@
-"""Every table and figure of FSAR, its supplement, FDARN and the edge paper, made again by one command each."""
+"""Every table and figure of FSAR, its supplement, FDARN, Edge and FedVSSL, made again by one command each."""
 
 from fedaction.runs.paper.cells import Workbench
 from fedaction.runs.paper.outcome import Outcome

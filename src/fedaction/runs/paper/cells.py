@@ -24,6 +24,7 @@ from fedaction.runs.clip_sources import CLIP_SOURCES
 from fedaction.runs.devices import fleet_of
 from fedaction.runs.distil_recipe import DistilSettings
 from fedaction.runs.files import read_json, write_json
+from fedaction.runs.paper.fedvssl_setting import NOT_EVALUATION, evaluation_keys, schedule
 from fedaction.runs.paper.item import DATASETS, DISTIL, Column, Item, Row
 from fedaction.runs.paper.setting import Setting
 from fedaction.runs.recipe import Recipe, RecipeError, RunSettings, nearest, parse_recipe
@@ -46,6 +47,7 @@ _NOT_EDGE = {
     "teacher": "one teacher is trained for all chains",
     "scratch": "a row of edge/fig3 is trained from scratch",
 }
+_NOT_FOR: Mapping[str, Mapping[str, str]] = {"edge": _NOT_EDGE, "fedvssl": NOT_EVALUATION}
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,8 @@ class Workbench:
         mine = {key: value for key, value in self.overrides.items() if key in known}
         own = {**self.setting.network(row.overrides.get("backbone", "")), **self.setting.methods.get(row.method, {})}
         data = self.setting.datasets.get(row.data, {})
+        if row.method == "centralvssl":
+            mine |= schedule(self.setting, row.data, self.overrides)
         values = {**self.setting.keys(among), **data, **own, **mine, **row.overrides, **keys}
         values |= {"method": row.method, "name": f"paper-{row.method}", "seeds": self.seeds}
         return parse_recipe(values, f"row {' '.join(row.label)}")
@@ -199,8 +203,8 @@ class Workbench:
             raise RecipeError(f"{item.name}: the setting is one for the items of {self.setting.paper}")
         known = self._known_to(item)
         for key in self.overrides:
-            if item.paper == "edge" and key in _NOT_EDGE and key not in known:
-                raise RecipeError(f"--set {key}: {_NOT_EDGE[key].format(item.name)}")
+            if key in (why := _NOT_FOR.get(item.paper, {})) and key not in known:
+                raise RecipeError(f"--set {key}: {why[key].format(item.name)}")
             if key not in known:
                 raise RecipeError(f"{item.name}: there is no key {key!r}{nearest(key, known)}")
             if item.rows and all(key in row.overrides for row in item.rows):
@@ -264,6 +268,9 @@ class Workbench:
             if item.chains or item.tuned:
                 known |= self.known(DISTIL) - {"teacher", "scratch", *(("chain",) if item.chains else ())}
             return known.union(*(self.known(row.method) for row in item.tuned))
+        if item.paper == "fedvssl":
+            methods = {row.method for row in item.tuned} or {"fedvssl"}  # whose data the supervised network has
+            return evaluation_keys(self.setting).union(*map(self.known, methods))
         return set[str]().union(*(self.known(row.method or "fedavg") for row in item.rows))
 
     def known(self, method: str) -> set[str]:

@@ -10,7 +10,9 @@ import math
 from collections.abc import Sequence
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 from torch import Tensor
 
 from fedaction.runs.analyses.draw import COLOURS, canvas, drawing, heat, label, svg, whole_rounds
@@ -21,6 +23,7 @@ def pictures(outcome: Outcome) -> dict[str, bytes]:
     """An outcome's figure as files, by suffix."""
     makers = {"accuracy": _bars, "curves": _curves, "sweep": _sweep, "cka": _cka, "topology": _topology}
     makers |= {"landscape": _landscape, "epsilon": _epsilon}
+    makers |= {"perturbation": _perturbation, "traffic": _traffic, "distances": _distances}
     with drawing():
         figure = makers[outcome.item.shows](outcome)
         drawn = svg(figure, outcome.caption)
@@ -194,7 +197,7 @@ def _landscape(outcome: Outcome) -> Figure:
             first, second, height, cmap="viridis", vmin=low, vmax=high, rcount=side, ccount=side, linewidth=0.1
         )
         axes.set_zlim(low, high if high > low else low + 1)  # pyright: ignore[reportAttributeAccessIssue]
-        axes.set_zlabel("log10 of the loss, nats")  # pyright: ignore[reportAttributeAccessIssue]
+        axes.set_zlabel(f"log10 of the {outcome.series[0].column}")  # pyright: ignore[reportAttributeAccessIssue]
         axes.set_xlabel("first direction")
         axes.set_ylabel("second direction")
         axes.set_xticks((-1, 0, 1))
@@ -224,4 +227,76 @@ def _epsilon(outcome: Outcome) -> Figure:
         axes.legend(loc="best")
         if place == 0:
             axes.set_ylabel("share of samples, %")
+    return figure
+
+
+def _lines(axes: Axes, values: Sequence[Value], key: str, colour: str, name: str, style: str = "-") -> None:
+    """A line over `at[key]` with a band of one standard deviation."""
+    line = [v for v in values if v.mean is not None]
+    places, means, spread = [v.at[key] for v in line], [v.mean or 0.0 for v in line], [v.std or 0.0 for v in line]
+    axes.plot(places, means, style, color=colour, label=name, marker="." if len(places) < 30 else "")
+    if any(spread):
+        low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
+        axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _perturbation(outcome: Outcome) -> Figure:
+    """One panel per kind of noise and dataset, one line per model."""
+    colours = _colours(outcome)
+    panels = list(dict.fromkeys(v.row[:2] for v in outcome.series))
+    figure = canvas(2.7 * max(len(panels), 1) + 2.4, 3.2)
+    for place, panel in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), place + 1)
+        for row, colour in colours.items():
+            _lines(axes, [v for v in outcome.series if v.row == (*panel, *row)], "k", colour, row[-1])
+        axes.set_title(f"{panel[1]}, {panel[0]} noise", loc="left", fontsize=9)
+        axes.set_xlabel("k")
+        axes.set_ylim(bottom=0)
+        axes.grid(axis="y")
+        if place == 0:
+            axes.set_ylabel("R@1, %")
+    if figure.axes:
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    return figure
+
+
+def _traffic(outcome: Outcome) -> Figure:
+    """One panel per dataset, one line per federated model; the centralised model's value is a dashed line."""
+    colours = _colours(outcome)
+    columns = list(dict.fromkeys(v.column for v in outcome.series))
+    figure = canvas(3.6 * max(len(columns), 1) + 2.4, 3.2)
+    central = {row.label for row in outcome.item.rows if row.method == "centralvssl"}
+    for place, column in enumerate(columns):
+        axes = figure.add_subplot(1, len(columns), place + 1)
+        for row, colour in colours.items():
+            own = [v for v in outcome.series if (v.row, v.column) == (row, column)]
+            if row not in central:
+                _lines(axes, own, "round", colour, row[-1])
+            elif own and own[-1].mean is not None:
+                axes.axhline(own[-1].mean, color=colour, linestyle="--", label=row[-1])
+        axes.set_title(column, loc="left", fontsize=9)
+        whole_rounds(axes)
+        axes.set_xlabel(outcome.item.across)
+        axes.grid(axis="y")
+        if place == 0:
+            axes.set_ylabel("R@1, %")
+    if figure.axes:
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    return figure
+
+
+def _distances(outcome: Outcome) -> Figure:
+    """The deviation over a round's clients, one line per module."""
+    figure = canvas(5.6, 3.2)
+    axes = figure.add_subplot()
+    for place, part in enumerate(dict.fromkeys(v.row for v in outcome.series)):
+        _lines(axes, [v for v in outcome.series if v.row == part], "round", COLOURS[place], part[-1])
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))  # a few, where decades are few
+    whole_rounds(axes)
+    axes.set_xlabel(outcome.item.across)
+    axes.set_ylabel("deviation of the clients' distances")
+    axes.grid(axis="y")
+    axes.legend(loc="best", fontsize=8)
     return figure

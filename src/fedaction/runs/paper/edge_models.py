@@ -27,7 +27,7 @@ from fedaction.runs.single import Progress
 STUDENT_SEED = 0
 """All fine-tuning starts from one student, whatever its own seeds."""
 
-_PLACES = {"footage_cache", "footage_workers", "video_root", "video_cache"}
+_PLACES = {"stage_cache", "stage_workers", "video_root", "video_cache", "video_memory"}
 """Keys of clips that say where they lie, not what they are."""
 
 

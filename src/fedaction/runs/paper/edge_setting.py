@@ -37,12 +37,12 @@ _SHARED = {"backbone": "resnet3d", "classifier": "shared", "model_frozen": 6, "f
 # small sets have about as many recordings of an action as theirs. At the small one recordings differ less, so that a
 # network learns something of so few in minutes.
 _WIDE: dict[Scale, dict[str, Any]] = {
-    "tiny": {"footage_recordings": 1, "footage_test": 1, "footage_people": 2, "footage_test_people": 2},
+    "tiny": {"stage_train": 1, "stage_test": 1, "stage_people": 2, "stage_test_people": 2},
     "small": {
-        **{"footage_recordings": 60, "footage_test": 10, "footage_people": 40, "footage_test_people": 10},
-        "footage_variety": 0.3,
+        **{"stage_train": 60, "stage_test": 10, "stage_people": 40, "stage_test_people": 10},
+        "stage_variety": 0.3,
     },
-    "paper": {"footage_recordings": 400, "footage_test": 50, "footage_people": 200, "footage_test_people": 50},
+    "paper": {"stage_train": 400, "stage_test": 50, "stage_people": 200, "stage_test_people": 50},
 }
 _CAMERAS: dict[Scale, dict[str, Any]] = {
     "tiny": {"stage_actions": 3, "stage_train": 6, "stage_test": 4, "stage_people": 1, "stage_test_people": 1},
@@ -122,7 +122,7 @@ def _square(scale: Scale) -> dict[str, Any]:
 
 
 def _stage(scale: Scale) -> dict[str, Any]:
-    return {"data": "footage", "footage_domain": "wide", "footage_size": _SIDE[scale], **_WIDE[scale]}
+    return {"data": "footage", "stage_domain": "wide", "stage_size": _SIDE[scale], **_WIDE[scale]}
 
 
 def _setting(

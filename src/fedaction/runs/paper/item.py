@@ -11,11 +11,15 @@ DATASETS = ("PKU I", "PKU II", "NTU 60", "NTU 120", "UESTC")
 
 Kind = Literal["table", "figure"]
 Runs = Literal["accuracy", "sizes", "coefficients", "curves", "sweep", "cka", "topology", "landscape", "epsilon"]
-Shows = Runs | Literal["chains", "times", "profiles"]
+Learned = Literal["downstream", "perturbation", "traffic", "distances"]
+Shows = Runs | Learned | Literal["chains", "times", "profiles"]
 Of = Literal["client", "group", "all"]
 
 DISTIL = "distil"
 """A row's method where it is a chain of networks that is distilled, not a federated run."""
+RANDOM, SUPERVISED = "random", "supervised"
+"""A row's method where a network is as it was drawn, or has learnt from labels: the ends of FedVSSL's scale."""
+NO_RUN = (DISTIL, RANDOM, SUPERVISED)
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Row:
         paper: the printed value per column; None where the paper prints none or the text is damaged.
         spread: the printed standard deviation per column, where the paper prints them.
         colour: what a figure draws it in.
-        data: the dataset of the paper that it is on, where rows differ in that.
+        data: the dataset of the paper that it is on, or how that is divided, where rows differ in it.
     """
 
     label: tuple[str, ...]
@@ -47,12 +51,12 @@ class Column:
 
     Attributes:
         label: the head.
-        client: position of the client, or group of clients, among the paper's.
+        client: position of the client, group of clients or downstream dataset among the paper's.
         among: positions of the clients that are federated; empty: all.
         unseen: the client takes no part in training and is tested by nearest neighbours.
         of: a client; the mean over a group's clients (a modality's); or over all clients of the federation that the
             position belongs to.
-        metric: "accuracy" of samples (of clips, say), or of whole "recordings".
+        metric: "accuracy" of samples (of clips, say), or of whole "recordings"; FedVSSL: a score of an evaluation.
         digits: decimals of our values and of the paper's, where they are not the item's.
     """
 
@@ -106,7 +110,7 @@ class Item:
 
     @property
     def paper(self) -> str:
-        """Whose it is: "fsar", "fdarn" or "edge"."""
+        """Whose it is: "fsar", "fdarn", "edge" or "fedvssl"."""
         return self.name.split("/")[0]
 
     def digits_of(self, column: str) -> tuple[int, int]:
@@ -124,7 +128,8 @@ class Item:
         """What a row's runs are called."""
         if self.shows == "coefficients":
             return "FSAR"
-        return self.describe(row.label) if self.shows in ("accuracy", "sweep", "curves") else " ".join(row.label)
+        plain = self.shows in ("accuracy", "sweep", "curves", "downstream")
+        return self.describe(row.label) if plain else " ".join(row.label)
 
     @property
     def runs(self) -> int:
@@ -136,7 +141,7 @@ class Item:
         """Rows that are federated runs."""
         if self.shows in ("sizes", "times", "profiles"):
             return ()
-        return tuple(row for row in self.rows if row.method and row.method != DISTIL)
+        return tuple(row for row in self.rows if row.method and row.method not in NO_RUN)
 
     @property
     def chains(self) -> list[tuple[int, ...]]:
@@ -168,8 +173,13 @@ class Item:
         words = f"{self.runs} run{'s' if self.runs > 1 else ''}"
         if self.paper == "edge":
             words += ", a distilled student"
+        if any(row.method == SUPERVISED for row in self.rows):
+            words += ", a supervised network"
+        if self.shows in ("downstream", "perturbation", "traffic"):
+            words += ", evaluations"
         if self.shows in ("cka", "landscape", "epsilon"):
             words += f", {self.shows} analysis"
+        words += "; a GPU, but for the tiny scale" if self.paper == "fedvssl" else ""
         return words + ("; data with named views" if self.protocol == "views" else "")
 
     def cost(self, scale: str) -> str:
@@ -178,8 +188,12 @@ class Item:
             return "seconds"
         if scale == "paper":
             words = [f"{len(self.chains)} x 200 epochs"] if self.chains else []
-            rounds = 80 if self.paper == "edge" else 300
-            return ", ".join([*words, *([f"{self.runs} x {rounds} rounds"] if self.runs else [])])
+            central = sum(row.method == "centralvssl" for row in self._runs())
+            words += [f"{central} x 90 epochs"] if central else []
+            rounds = {"edge": 80, "fedvssl": 540}.get(self.paper, 300)
+            return ", ".join([*words, *([f"{self.runs - central} x {rounds} rounds"] if self.runs > central else [])])
+        if self.paper == "fedvssl":
+            return f"{max(1, round(sum(map(_vssl_minutes, self._runs())) / 60))} h"
         minutes = {"fdarn": _fdarn_minutes, "edge": _edge_minutes}.get(self.paper, _minutes)
         chains = self.chains or ([(34, 26, 18)] if self.paper == "edge" else [])
         return f"{max(1, round(sum(map(minutes, self._runs())) + _chain_minutes(chains)))} min"
@@ -200,6 +214,13 @@ def _fdarn_minutes(row: Row) -> float:
 def _edge_minutes(_: Row) -> float:
     """The same for a run that fine-tunes; clips pass through the frozen network once."""
     return 0.3
+
+
+def _vssl_minutes(row: Row) -> float:
+    """The same for pretraining on video, which wants a GPU. One client is trained on one core alone."""
+    task = {"vcop": 70.0, "speed": 30.0}.get(row.overrides.get("pretext", ""), 70.0)
+    central = 2.0 if row.data == "equal epochs" else 6.6  # as many epochs as the federation, or 3.3 times as many
+    return task * (central if row.method == "centralvssl" else 1.0)
 
 
 def _chain_minutes(chains: Sequence[tuple[int, ...]]) -> float:

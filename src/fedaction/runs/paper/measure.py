@@ -144,18 +144,15 @@ def topology(item: Item, cells: Sequence[Cell]) -> tuple[list[Value], list[Value
 
 def landscape(cells: Sequence[Cell], say: Say) -> tuple[list[Value], list[Value]]:
     """How rough each model's loss is around its weights, and the first seed's surface; means over clients."""
-    heads = {
-        "centre": "centre, nats",
-        "curvature": "curvature, nats/unit²",
-        "concave": "concave, %",
-        "flat": "flat, %",
-    }
     table: list[Value] = []
     points: list[Value] = []
     for cell in {cell.row.label: cell for cell in cells if cell.runs}.values():  # one of each row
         label, configuration = cell.row.label, cell.configuration
         found = [_analysis(run, "landscape", say) for run in cell.runs]
         means = [one["methods"][cell.row.method]["mean"] for one in found]
+        unit = "nats" if "nats" in found[0].get("loss", "nats") else "loss"
+        heads = {"centre": f"centre, {unit}", "curvature": f"curvature, {unit}/unit²"}
+        heads |= {"concave": "concave, %", "flat": "flat, %"}
         for key, head in heads.items():
             values = [mean[key] for mean in means]
             if head.endswith("%"):
@@ -166,7 +163,8 @@ def landscape(cells: Sequence[Cell], say: Say) -> tuple[list[Value], list[Value]
         for first, line in zip(places, surface, strict=True):
             for second, loss in zip(places, line, strict=True):
                 at = {"first": round(first, 6), "second": round(second, 6)}
-                points.append(Value(label, "loss, nats", _known([loss]), None, "", configuration, at))
+                head = "loss" if unit == "loss" else f"loss, {unit}"
+                points.append(Value(label, head, _known([loss]), None, "", configuration, at))
     return table, points
 
 

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedaction.runs.files import write_atomically
-from fedaction.runs.paper import edge_models, edge_times, measure
+from fedaction.runs.paper import edge_models, edge_times, fedvssl_models, fedvssl_values, measure
 from fedaction.runs.paper.cells import Cell, Run, Workbench, carry_out
 from fedaction.runs.paper.edge import EDGE_ITEMS
 from fedaction.runs.paper.edge_setting import edge_setting
 from fedaction.runs.paper.fdarn import COLUMNS, FDARN_ITEMS
 from fedaction.runs.paper.fdarn_setting import fdarn_setting
+from fedaction.runs.paper.fedvssl import FEDVSSL_ITEMS
+from fedaction.runs.paper.fedvssl_setting import fedvssl_setting
 from fedaction.runs.paper.figures import FIGURES
 from fedaction.runs.paper.item import DATASETS, Item, Row
 from fedaction.runs.paper.outcome import Outcome, Value
@@ -22,7 +24,7 @@ from fedaction.runs.paper.setting import Setting, setting
 from fedaction.runs.paper.tables import TABLES
 from fedaction.runs.single import Progress
 
-ITEMS: dict[str, Item] = {item.name: item for item in (*TABLES, *FIGURES, *FDARN_ITEMS, *EDGE_ITEMS)}
+ITEMS: dict[str, Item] = {item.name: item for item in (*TABLES, *FIGURES, *FDARN_ITEMS, *EDGE_ITEMS, *FEDVSSL_ITEMS)}
 """Every item by the name that the command uses."""
 
 
@@ -45,7 +47,7 @@ def find_item(name: str, rows: str = "") -> Item:
 
 def setting_of(item: Item, data: str, scale: str) -> Setting:
     """What the command's `--data` and `--scale` mean for an item's paper. Raises RecipeError."""
-    makers = {"fdarn": fdarn_setting, "edge": edge_setting}
+    makers = {"fdarn": fdarn_setting, "edge": edge_setting, "fedvssl": fedvssl_setting}
     return makers.get(item.paper, setting)(data, scale)
 
 
@@ -80,6 +82,8 @@ def regenerate(
         edge_models.distil(item, bench, progress, jobs)
         cells, absent = _cells(item, bench)
     carry_out(_once(cells), progress, jobs)
+    if not absent:
+        fedvssl_models.evaluate(item, bench, cells, progress, jobs)
     table, series = _measured(item, bench, cells, absent, say)
     run = [cell for cell in cells if cell.runs]
     labels = dict.fromkeys((cell.runs[0].label, cell.row.method, cell.configuration) for cell in run)
@@ -89,11 +93,11 @@ def regenerate(
         bench.seeds,
         tuple(table),
         tuple(series),
-        rounds=run[0].runs[0].recipe.run.rounds if run else edge_models.epochs_of(item, bench),
+        rounds=_rounds(item, bench, run),
         command=command,
-        runs=(*labels, *edge_models.named(item, bench)),
+        runs=(*labels, *edge_models.named(item, bench), *fedvssl_models.named(item, bench)),
         absent=absent,
-        notes=_notes(item, bench, table, absent) + _neighbours(run),
+        notes=_notes(item, bench, table, absent) + _evaluated(item, bench, cells, absent) + _neighbours(run),
     )
 
 
@@ -122,12 +126,13 @@ def _cells(item: Item, bench: Workbench) -> tuple[list[Cell], str]:
     bench.check(item)
     for chain in item.chains:
         edge_models.chain_of(item, bench, chain, bench.seeds[0])  # whatever is wrong with it
+    fedvssl_models.check(bench)
     if not item.tuned:
         return [], ""
     if absent:
         pairs = [(row, *pair) for row in item.rows for pair in zip(item.columns, row.paper, strict=True)]
         return [Cell(row, column, "", paper, ()) for row, column, paper in pairs], absent
-    cells = bench.cells(item, **keys, **edge_models.pretrained_by(item, bench))
+    cells = bench.cells(replace(item, rows=item.tuned), **keys, **edge_models.pretrained_by(item, bench))
     if any(cell.runs for cell in cells):
         return cells, ""
     return cells, "none of the clients that it shows has a stand-in among the data."
@@ -160,6 +165,10 @@ def _measured(
         "chains": lambda: (edge_models.chain_values(item, bench), []),
         "times": lambda: (edge_models.chain_values(item, bench) + edge_times.stage_times(item, bench), []),
         "profiles": lambda: (edge_times.device_times(item, bench), []),
+        "downstream": lambda: (fedvssl_values.downstream(item, bench, cells), []),
+        "perturbation": lambda: fedvssl_values.perturbation(item, bench, cells),
+        "traffic": lambda: fedvssl_values.traffic(item, bench, cells),
+        "distances": lambda: fedvssl_values.distances(item, bench, cells),
     }
     return makers[item.shows]()
 
@@ -170,6 +179,18 @@ def _averaged(item: Item) -> bool:
 
 def _once(cells: Sequence[Cell]) -> list[Run]:
     return list({run.folder: run for cell in reversed(cells) for run in reversed(cell.runs)}.values())[::-1]
+
+
+def _rounds(item: Item, bench: Workbench, run: Sequence[Cell]) -> int:
+    """How long an item's runs are; where some are centralised, those of the federations."""
+    if item.paper == "fedvssl":
+        return bench.overrides.get("rounds", bench.setting.base["rounds"])
+    return run[0].runs[0].recipe.run.rounds if run else edge_models.epochs_of(item, bench)
+
+
+def _evaluated(item: Item, bench: Workbench, cells: Sequence[Cell], absent: str) -> tuple[str, ...]:
+    """What networks were evaluated on."""
+    return () if absent or item.paper != "fedvssl" else fedvssl_values.about(item, bench, cells)
 
 
 def _neighbours(cells: Sequence[Cell]) -> tuple[str, ...]:
@@ -193,6 +214,7 @@ def _notes(item: Item, bench: Workbench, table: list[Value], absent: str) -> tup
     if bench.setting.stand_ins and item.shows != "profiles":
         pairs = bench.setting.stand_ins.items()
         notes.append(f"Stand-ins: {'; '.join(f'{ours} for {theirs}' for theirs, ours in pairs)}.")
+    if item.paper == "edge" and item.shows != "profiles":
         notes += edge_models.about_chains(item, bench)
     if item.shows == "times":
         notes += edge_times.savings(item, table)

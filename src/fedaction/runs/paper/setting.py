@@ -87,9 +87,10 @@ class Setting:
         paper: whose items it is for.
         modalities: FDARN: the modality that stands in at each of the positions.
         methods: recipe keys of single methods at this scale.
-        datasets: Edge: recipe keys of each of the paper's datasets that has a stand-in.
-        models: Edge: keys of the distillation that gives the clients' network.
-        stand_ins: Edge: what each of the paper's datasets is replaced by.
+        datasets: Edge: recipe keys of each of the paper's datasets that has a stand-in. FedVSSL: of each division.
+        models: Edge: keys of the distillation that gives the clients' network. FedVSSL: of the evaluations.
+        stand_ins: Edge, FedVSSL: what each of the paper's datasets is replaced by.
+        downstream: FedVSSL: evaluation keys of each dataset that networks are evaluated on.
     """
 
     data: str
@@ -105,6 +106,7 @@ class Setting:
     datasets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     models: Mapping[str, Any] = field(default_factory=dict[str, Any])
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
+    downstream: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     def keys(self, among: Sequence[int] = ()) -> dict[str, Any]:
         """Recipe keys of a federation of some of the five clients; all that there are by default."""
