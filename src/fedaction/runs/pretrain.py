@@ -110,7 +110,7 @@ class Pretraining:
         weights and sees the same batches whoever teaches it.
         """
         self.depth, self.epochs, self.seed, self.settings, self.splits = depth, epochs, seed, settings, splits
-        for name, part in network.named_modules():
+        for name, part in network.cpu().named_modules():  # numbers are drawn there, whatever the device
             initialise(part, generator(seed, "init", depth, name))
         self.teacher, self.network = teacher, network.to(splits.device)
         self.tested: Tensor | None = None  # (N, classes) logits of the test clips, by the last test

@@ -144,7 +144,7 @@ def test_rows_change_only_what_they_vary_and_items_share_runs(scale: str):
 def test_epochs_follow_the_federation():
     item = FEDVSSL["fedvssl/table3"]
     setting = setting_of(item, "stage", "small")
-    for overrides, epochs in (({}, (33, 10)), ({"rounds": 60}, (10, 3)), ({"clients_per_round": 10}, (67, 20))):
+    for overrides, epochs in (({}, (47, 14)), ({"rounds": 60}, (20, 6)), ({"local_epochs": 1}, (23, 7))):
         bench = Workbench(setting, Path("unused"), overrides=overrides)
         assert tuple(bench.recipe(row).run.rounds for row in item.rows[:2]) == epochs
 
