@@ -2,17 +2,21 @@
 
 import math
 import statistics
+import weakref
+from collections.abc import Iterator
 
 import pytest
 import torch
 
+from fedaction.engines import vectorised
 from fedaction.engines.base import Training
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.evaluation.divergence import MeasuredEngine, consistency, deviations, distances
 from fedaction.federation.scope import Scope
-from fedaction.federation.state import Job
+from fedaction.federation.state import Job, ServerState
 from fedaction.federation.tree import tensors_of
+from fedaction.methods.base import Method
 from fedaction.methods.start import fresh, initial_state
 from tests.conftest import federation_for
 
@@ -25,18 +29,20 @@ def test_a_distance_is_over_all_tensors_of_a_module():
     assert distances(before, after, []) == {}
 
 
+def job_for(method: Method, server: ServerState, client: str) -> Job:
+    info, scopes = method.clients[client], method.scopes_of(client)
+    first = tensors_of(fresh(method, info, 3))
+    local = {n: t.detach() for n, t in first.items() if scopes[n] is Scope.LOCAL}
+    return Job(client, info.group, 0, 1, method.payload(server, info), local)
+
+
 @pytest.mark.parametrize("engine", [SequentialEngine, VectorisedEngine])
 @pytest.mark.parametrize("name", ["fsar", "fdarn"])  # shared and local parts; parts shared in groups
 def test_updates_say_how_far_they_went_on_both_engines(name, engine):
     clients, method = federation_for(name, few=True)
     server = initial_state(method, 3)
     trained = MeasuredEngine(engine(method, clients, Training(3, lr=0.05), torch.device("cpu")), method)
-    jobs: list[Job] = []
-    for client, data in sorted(clients.items())[:2]:
-        module = fresh(method, data.info, 3)
-        scopes = method.scopes_of(client)
-        local = {n: t.detach() for n, t in tensors_of(module).items() if scopes[n] is Scope.LOCAL}
-        jobs.append(Job(client, data.info.group, 0, 1, method.payload(server, data.info), local))
+    jobs = [job_for(method, server, client) for client in sorted(clients)[:2]]
     for job, update in zip(jobs, trained.train(jobs), strict=True):
         assert update.client == job.client
         expected: dict[str, float] = {}
@@ -52,6 +58,31 @@ def test_updates_say_how_far_they_went_on_both_engines(name, engine):
         assert "loss" in update.metrics and max(found.values()) > 0
         assert ("own_distance/classifier" in found) == (name == "fsar")
     trained.close()
+
+
+@pytest.mark.parametrize("engine", [SequentialEngine, VectorisedEngine])
+def test_jobs_are_taken_as_they_are_wanted_and_let_go(engine, monkeypatch):
+    monkeypatch.setattr(vectorised, "_WINDOW", 2)
+    clients, method = federation_for("fedavg", few=True)
+    server = initial_state(method, 3)
+    names = sorted(clients)[:2] * 4
+    taken: list[weakref.ref[Job]] = []
+
+    def jobs() -> Iterator[Job]:
+        for name in names:
+            job = job_for(method, server, name)
+            taken.append(weakref.ref(job))
+            yield job
+
+    trained = MeasuredEngine(engine(method, clients, Training(3, lr=0.05), torch.device("cpu")), method)
+    found: list[str] = []
+    for update in trained.train(jobs()):
+        found.append(update.client)
+        assert len(taken) <= len(found) + 1  # one worker, or a window of two
+        assert sum(job() is not None for job in taken) <= 4
+        assert any(name.startswith("distance/") for name in update.metrics)
+    trained.close()
+    assert found == names
 
 
 def test_deviations_are_over_the_clients_of_a_round():

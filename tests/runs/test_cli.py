@@ -210,6 +210,16 @@ def test_a_store_that_is_not_there_is_an_error(home):
     assert not (home / "here").exists()
 
 
+def test_another_method_may_be_chosen_for_a_recipe_with_keys_of_its_own(home):
+    RECIPE_PATH.write_text(RECIPE + "tau = 0.5\n")
+    found = fedaction("run", RECIPE_PATH, "--set", "method=fedprox", "--set", "rounds=1", "--out", "here")
+    assert found.exit_code == 0, found.stderr
+    lines = [line for line in found.stderr.splitlines() if "warning" in line]
+    assert lines == [f"warning: {RECIPE_PATH}: left out, since no method that is run reads it: tau"]
+    assert "tau" not in (home / "here" / "recipe.toml").read_text()  # what was run
+    assert load_recipe(home / "here" / "recipe.toml").run.method == "fedprox"
+
+
 def test_a_folder_that_is_not_empty_is_refused_and_left_alone(home):
     (home / "taken").mkdir()
     (home / "taken" / "thesis.txt").write_text("mine")

@@ -210,6 +210,39 @@ def test_an_override_is_checked_like_the_file(tmp_path):
         load_recipe(path, ["rounds=ten"])
 
 
+def test_keys_of_methods_that_overrides_put_aside_are_left_out_with_a_warning(tmp_path):
+    path = write(tmp_path, 'method = "fsar"\nbaselines = ["fedprox"]\ntau = 0.5\nlambda_kd = 2.0\nprox_mu = 0.1\n')
+    with pytest.warns(UserWarning, match=r"no method that is run reads it: tau, lambda_kd$") as caught:
+        recipe = load_recipe(path, ["method=fedavg"])
+    assert len(caught) == 1 and recipe == parse_recipe(
+        {"name": recipe.run.name, "method": "fedavg", "baselines": ["fedprox"], "prox_mu": 0.1}
+    )
+    assert "lambda_kd" not in dump_recipe(recipe)
+    with pytest.warns(UserWarning, match=r"reads it: prox_mu$"):
+        assert load_recipe(path, ["baselines=[]"]).flat()["tau"] == 0.5
+    with (
+        pytest.warns(UserWarning, match=r"reads it: lambda_kd, prox_mu$"),
+        pytest.raises(RecipeError, match="no key 'tau'"),
+    ):
+        load_recipe(path, ["method=fedavg", "baselines=[]", "tau=0.1"])  # asked for here and now, and read by nobody
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides"),
+    [
+        ('method = "fedavg"\ntau = 0.5\n', []),  # nothing was changed: the file is wrong
+        ('method = "fedavg"\ntau = 0.5\n', ["method=fedavg", "baselines=[]"]),
+        ('method = "fedavg"\ntau = 0.5\n', ["rounds=3"]),
+        ('method = "fsar"\ntaau = 0.5\n', ["method=fedavg"]),  # no method's
+        ('method = "fsar"\nstore_paths = ["a"]\n', ["method=fedavg"]),  # of other data
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_other_keys_that_nobody_reads_are_refused_as_ever(tmp_path, text, overrides):
+    with pytest.raises(RecipeError, match=r"there is no key '(taau|tau|store_paths)'"):
+        load_recipe(write(tmp_path, text), overrides)
+
+
 # Names
 
 

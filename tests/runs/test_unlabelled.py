@@ -4,12 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from fedaction.cli import app
+from fedaction.cli.common import Bar
 from fedaction.evaluation.neighbours import middle
 from fedaction.models.files import ModelFileError, load_model
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.predict import recogniser
-from fedaction.runs.recipe import parse_recipe
+from fedaction.runs.recipe import dump_recipe, parse_recipe
 from fedaction.runs.study import run_study
 
 RECIPE = {
@@ -52,6 +55,26 @@ def test_phones_learn_together_and_what_they_learned_is_a_backbone(tmp_path: Pat
     assert result["baselines"]["fedu"]["bytes_up"] > result["bytes_up"]  # which sends its head, too
     with pytest.raises(ModelFileError, match="has no classifier"):
         recogniser(tmp_path / "run" / "model.safetensors")
+
+
+def test_the_command_speaks_of_recall_where_nothing_is_labelled(tmp_path: Path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(dump_recipe(parse_recipe({**RECIPE, "baselines": [], "rounds": 1})))
+    words = ["run", str(path), "--out", str(tmp_path / "run")]
+    said = CliRunner().invoke(app, words, env={"COLUMNS": "200", "FEDACTION_CACHE": str(tmp_path / "cache")})
+    assert said.exit_code == 0, said.stderr
+    assert "fedvssl: round 1 of 1, recall at 1 " in said.stderr and "test recall at 1, %" in said.stdout
+    assert "accuracy" not in said.stderr + said.stdout
+
+
+def test_the_measure_is_that_of_the_method_that_a_label_ends_in(capsys: pytest.CaptureFixture[str]):
+    labels = {"fedu, seed 3": "recall at 1", "1/9 FedAvg / UCF: fedvssl": "recall at 1", "2/9 x: fsar": "accuracy"}
+    with Bar() as bar:
+        for label in (*labels, "runs"):
+            bar.started(label, 0, 1)
+            bar.advanced(label, 1, 0.25)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"{k}: round 1 of 1, {v} 25.0%" for k, v in (labels | {"runs": "result"}).items()]
 
 
 def test_clips_are_cut_from_the_middle():

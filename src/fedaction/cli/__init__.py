@@ -63,10 +63,12 @@ def run(
     if seeds:
         overrides = [*overrides, f"seeds=[{seeds}]"]
     overrides = [*overrides, *(f'{k}="{v}"' for k, v in {"engine": engine, "device": device}.items() if v)]
-    try:
-        parsed = load_recipe(recipe, overrides)
-    except RecipeError as error:
-        raise fail(str(error)) from None
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: Bar().warned(str(message))
+        try:
+            parsed = load_recipe(recipe, overrides)
+        except RecipeError as error:
+            raise fail(str(error)) from None
     home = folder or free_folder(Path("runs"), parsed.run.name)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise fail(f"{home} exists and is not empty; choose another --out, or go on with `fedaction resume {home}`")
@@ -185,7 +187,9 @@ def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
 
 def _table(results: list[dict[str, Any]], key: str) -> Table:
     """Clients down, runs across: a federation has more clients than a terminal has room for columns."""
-    table = Table(title=f"test {results[0]['metric']}, %", show_footer=True)
+    from fedaction.runs.report.page import measure_of
+
+    table = Table(title=f"test {measure_of(result['method'] for result in results)}, %", show_footer=True)
     clients = list(dict.fromkeys(client for result in results for client in result["clients"]))
     table.add_column("client", footer="mean\nMB up\nMB down\nseconds")
     for result in results:

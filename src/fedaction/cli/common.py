@@ -38,7 +38,7 @@ class Bar:
             TextColumn("{task.fields[unit]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[accuracy]}"),
+            TextColumn("{task.fields[found]}"),
             console=err,
             disable=not err.is_terminal,
         )
@@ -56,19 +56,19 @@ class Bar:
         """See `runs.single.Progress`."""
         self._rounds[label] = rounds
         unit = f"{self._counted(label)}s" if self._counted(label) else ""
-        self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, accuracy="", unit=unit)
+        self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, found="", unit=unit)
 
     def advanced(self, label: str, round: int, accuracy: float | None) -> None:
         """See `runs.single.Progress`."""
         task = self._tasks[label]
         self._bars.update(task, completed=round)
-        if accuracy is not None:
-            self._bars.update(task, accuracy=f"accuracy {accuracy:.1%}")
+        found = "" if accuracy is None else f"{_measure(label)} {accuracy:.1%}"
+        if found:
+            self._bars.update(task, found=found)
         rounds = self._rounds[label]
         if not err.is_terminal and (round * 10 // rounds > (round - 1) * 10 // rounds):  # in a log: ten lines a run
-            said = "" if accuracy is None else f", accuracy {accuracy:.1%}"
             what = self._counted(label)
-            err.print(f"{label}: {what and f'{what} '}{round} of {rounds}{said}", highlight=False)
+            err.print(f"{label}: {what and f'{what} '}{round} of {rounds}{found and f', {found}'}", highlight=False)
 
     def _counted(self, label: str) -> str:
         return "" if label.endswith("data") else self._unit  # of data: files or recordings, as they come
@@ -76,6 +76,15 @@ class Bar:
     def warned(self, message: str) -> None:
         """See `runs.single.Progress`."""
         self._bars.console.print(f"[yellow]warning:[/yellow] {escape(message)}", highlight=False)
+
+
+def _measure(label: str) -> str:
+    """What the tests of a run measure, by its label: "METHOD" or "METHOD, seed N", in a paper's after "ROW: "."""
+    from fedaction.runs.report.page import measure_of  # torch takes seconds to load, and is by now
+
+    if label == "runs":
+        return "result"  # of runs of any method, side by side
+    return measure_of([label.rpartition(": ")[2].partition(", ")[0]])
 
 
 def fail(message: str) -> typer.Exit:

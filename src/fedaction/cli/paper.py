@@ -33,7 +33,9 @@ def paper(
     folder: Annotated[Path, typer.Option("--out", help="Runs and results; give the same again to go on.")] = Path(
         "runs/paper"
     ),
-    rows: Annotated[str, typer.Option(help="Only rows that begin so, such as ST-GCN.")] = "",
+    rows: Annotated[
+        list[str], typer.Option(metavar="TEXT", help="Only rows that begin so, such as ST-GCN; again for more.")
+    ] = [],  # noqa: B006
     engine: Annotated[str, typer.Option(help="sequential or vectorised.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
     jobs: Annotated[
@@ -54,7 +56,7 @@ def paper(
     from fedaction.runs.recipe import read_overrides
 
     try:
-        item = items.find_item(name, rows)
+        item = items.find_item(name, *rows)
         chosen = {key: value for key, value in (("engine", engine), ("device", device)) if value}
         extra = {**read_overrides(overrides), **chosen}
         bench = items.Workbench(items.setting_of(item, data, scale), folder, _seeds(seeds), extra)
@@ -144,10 +146,12 @@ def _seeds(text: str) -> tuple[int, ...]:
     return found
 
 
-def _command(name: str, data: str, scale: str, seeds: str, rows: str, engine: str, overrides: list[str]) -> str:
+def _command(name: str, data: str, scale: str, seeds: str, rows: list[str], engine: str, overrides: list[str]) -> str:
     """What makes the item again; where the runs are kept and which device carries them out change nothing."""
     words = ["fedaction", "paper", name, "--data", data, "--scale", scale, "--seeds", seeds]
-    words += [*(["--rows", rows] if rows else []), *(["--engine", engine] if engine else [])]
+    for row in rows:
+        words += ["--rows", row]
+    words += ["--engine", engine] if engine else []
     for override in overrides:
         words += ["--set", override]
     return shlex.join(words)

@@ -42,16 +42,26 @@ def start_worker() -> None:
     threading.Thread(target=leave, daemon=True).start()
 
 
+_GUARD = 'put what a program does under `if __name__ == "__main__":`, since worker processes read the program again'
+
+
+def _refuse_in_import() -> None:
+    """Raises in a worker that is still reading the program which started it, and there came to the same call."""
+    # What the standard library asks, too, before it starts a process.
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise RuntimeError(f"{_GUARD} (see the documentation of Python's multiprocessing)")
+
+
 @contextmanager
 def worker_pool(workers: int) -> Generator[ProcessPoolExecutor]:
     """Processes that start afresh and end with this one; what they have not begun when the block ends is dropped."""
+    _refuse_in_import()
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=start_worker)
     try:
         yield pool
     except BrokenProcessPool:
         raise ChildProcessError(
-            "a worker process has died: perhaps memory ran out (use fewer workers), or the program that called this "
-            'starts its work outside of `if __name__ == "__main__":`'
+            f"a worker process has died, see what it wrote: perhaps memory ran out (use fewer workers), or {_GUARD}"
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -67,6 +77,7 @@ def alone(place: Path) -> Iterator[None]:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                _refuse_in_import()  # its parent has it, and waits for this process
                 warnings.warn(f"another process is making {place}: waiting for it", stacklevel=4)
                 fcntl.flock(handle, fcntl.LOCK_EX)
             for left in place.parent.glob(f".{place.name}.*/"):  # by a process that was killed

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal, Protocol
 
 import torch
@@ -283,7 +284,8 @@ def by_recording(scores: Tensor, y: Tensor, recording: Tensor) -> float:
     return float((sums.argmax(-1) == label).double().mean())
 
 
-def in_chunks(jobs: Sequence[Job], size: int) -> Iterator[Sequence[Job]]:
-    """Jobs, `size` at a time."""
-    for start in range(0, len(jobs), size):
-        yield jobs[start : start + size]
+def in_chunks(jobs: Iterable[Job], size: int) -> Iterator[Sequence[Job]]:
+    """Jobs, `size` at a time, taken as they are wanted."""
+    left = iter(jobs)
+    while chunk := list(islice(left, size)):
+        yield chunk

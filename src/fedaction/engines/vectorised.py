@@ -115,7 +115,7 @@ class VectorisedEngine:
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
         """See `Engine.train`. Jobs are taken a window at a time, so that memory does not grow with clients."""
-        for window in in_chunks(list(jobs), _WINDOW):
+        for window in in_chunks(jobs, _WINDOW):
             done: dict[str, Update] = {}
             waiting = [job.client for job in window]
             for stack in self._stacks(window):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,10 +48,16 @@ class MeasuredEngine:
     method: Method
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
-        """See `Engine.train`."""
-        jobs = list(jobs)
-        for job, update in zip(jobs, self.engine.train(jobs), strict=True):
-            yield replace(update, metrics={**update.metrics, **self._moved(job, update)})
+        """See `Engine.train`. Of the jobs, only those that the engine has begun are held."""
+        begun: deque[Job] = deque()
+
+        def passed() -> Iterator[Job]:
+            for job in jobs:
+                begun.append(job)
+                yield job
+
+        for update in self.engine.train(passed()):
+            yield replace(update, metrics={**update.metrics, **self._moved(begun.popleft(), update)})
 
     def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
         """See `Engine.evaluate`."""

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import tomllib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,8 +204,21 @@ def _contents(name: str) -> str:
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads a recipe file, with `key=value` overrides. Raises RecipeError with a message for people."""
-    return parse_recipe(read_recipe(path) | read_overrides(overrides), str(path))
+    """Reads a recipe file, with `key=value` overrides. Raises RecipeError with a message for people.
+
+    Where overrides choose other methods, the file's keys that only methods not run have are left out with a warning.
+    """
+    values, given = read_recipe(path), read_overrides(overrides)
+    merged = values | given
+    check_flat(merged, str(path))
+    if any(merged.get(key, []) != values.get(key, []) for key in ("method", "baselines")):
+        read = {key for kind in _readers(merged, str(path)).values() for key in kind.model_fields}
+        of_methods = {key for method in METHODS.values() for key in method.settings_type.model_fields}
+        idle = [key for key in values if key in of_methods - read and key not in given]
+        if idle:
+            warnings.warn(f"{path}: left out, since no method that is run reads it: {', '.join(idle)}", stacklevel=2)
+        merged = {key: value for key, value in merged.items() if key not in idle}
+    return parse_recipe(merged, str(path))
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -237,6 +251,18 @@ def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recipe:
     """Validates a recipe's values. Every key must belong to the run, its data or one of its methods."""
     check_flat(values, origin)
+    parsed = parse_settings(values, _readers(values, origin), origin)
+    run, source = parsed.pop("run"), parsed.pop("data")
+    assert isinstance(run, RunSettings) and isinstance(source, Source)
+    if len(set(run.seeds)) != len(run.seeds):
+        raise RecipeError(f"{origin}: a seed is named twice in {list(run.seeds)}")
+    if run.channels_last and run.engine == "vectorised":
+        raise RecipeError(f"{origin}: channels_last goes with engine = 'sequential'; leave one of them out")
+    return Recipe(run, source, parsed)
+
+
+def _readers(values: Mapping[str, Any], origin: str) -> dict[str, type[Settings]]:
+    """Whose keys a recipe may have: "run", "data" and its methods by name."""
     check_choice(values, "method", METHODS, origin)
     check_choice({"data": "stage", **values}, "data", SOURCES, origin)
     baselines = values.get("baselines", [])
@@ -249,15 +275,7 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
     if len(set(names)) != len(names):
         raise RecipeError(f"{origin}: a method is named twice among {', '.join(names)}")
     kinds: dict[str, type[Settings]] = {"run": RunSettings, "data": SOURCES[values.get("data", "stage")]}
-    kinds |= {name: METHODS[name].settings_type for name in names}
-    parsed = parse_settings(values, kinds, origin)
-    run, source = parsed.pop("run"), parsed.pop("data")
-    assert isinstance(run, RunSettings) and isinstance(source, Source)
-    if len(set(run.seeds)) != len(run.seeds):
-        raise RecipeError(f"{origin}: a seed is named twice in {list(run.seeds)}")
-    if run.channels_last and run.engine == "vectorised":
-        raise RecipeError(f"{origin}: channels_last goes with engine = 'sequential'; leave one of them out")
-    return Recipe(run, source, parsed)
+    return kinds | {name: METHODS[name].settings_type for name in names}
 
 
 def check_flat(values: Mapping[str, Any], origin: str) -> None:

@@ -421,7 +421,10 @@ def test_rows_are_chosen_by_how_they_begin(tmp_path):
     chosen = find_item("fsar/table1", "st-gcn")
     assert [row.label[0] for row in chosen.rows] == ["ST-GCN"] * 8 and len(ITEMS["fsar/table1"].rows) == 14
     assert {row.label[1] for row in find_item("fsar/table1", "vanilla").rows} == {"Vanilla FSAR"}
-    found = call("fsar/table1", "--rows", "AGCN", "--out", tmp_path)
+    several = find_item("fsar/table1", "mst-gcn", "ctr-gcn")
+    assert {row.label[0] for row in several.rows} == {"CTR-GCN", "MST-GCN"}
+    assert [row for row in ITEMS["fsar/table1"].rows if row in several.rows] == list(several.rows)  # the item's order
+    found = call("fsar/table1", "--rows", "ST-GCN", "--rows", "AGCN", "--out", tmp_path)
     assert found.exit_code == 2 and "has no row that begins with 'AGCN'" in found.stderr.replace("\n", " ")
 
 

@@ -134,6 +134,12 @@ def test_times_of_the_readings(tmp_path, dataset: str, rows: dict[str, list[floa
     assert printed("edge/table2")[dataset, "synchronous"][1] == pytest.approx(1.25 * rows["synchronous"][0], rel=0.01)
 
 
+def test_rows_may_be_named_one_by_one(tmp_path):
+    found = document("edge/table2", "--rows", "UCF101", "--rows", "hmdb51", "--out", tmp_path)
+    assert {row.split()[0] for row, _ in values(found)} == {"HMDB51", "UCF101"}
+    assert found["command"].endswith(" --seeds 0 --rows UCF101 --rows hmdb51")
+
+
 def test_own_devices(tmp_path):
     profiles = tmp_path / "mine.toml"
     profiles.write_text(

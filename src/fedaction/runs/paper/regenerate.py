@@ -28,8 +28,8 @@ ITEMS: dict[str, Item] = {item.name: item for item in (*TABLES, *FIGURES, *FDARN
 """Every item by the name that the command uses."""
 
 
-def find_item(name: str, rows: str = "") -> Item:
-    """An item by name, or those of its rows whose label (a part of it) begins with a text; without case.
+def find_item(name: str, *rows: str) -> Item:
+    """An item by name; with texts, its rows whose label (a part of it) begins with one of them, without case.
 
     A wrong name is a ValueError that names the nearest; so is a text that no row begins with.
     """
@@ -38,11 +38,16 @@ def find_item(name: str, rows: str = "") -> Item:
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"there is no item {name!r}{hint}; `fedaction paper list` names all")
     item = ITEMS[name]
-    chosen = [row for row in item.rows if any(part.lower().startswith(rows.lower()) for part in row.label)]
-    if rows and not chosen:
-        labels = ", ".join(item.describe(row.label) for row in item.rows)
-        raise ValueError(f"{name} has no row that begins with {rows!r}; it has {labels}")
-    return replace(item, rows=tuple(chosen)) if rows else item
+    for text in rows:
+        if not any(_begins(row, text) for row in item.rows):
+            labels = ", ".join(item.describe(row.label) for row in item.rows)
+            raise ValueError(f"{name} has no row that begins with {text!r}; it has {labels}")
+    chosen = tuple(row for row in item.rows if any(_begins(row, text) for text in rows))
+    return replace(item, rows=chosen) if rows else item
+
+
+def _begins(row: Row, text: str) -> bool:
+    return any(part.lower().startswith(text.lower()) for part in row.label)
 
 
 def setting_of(item: Item, data: str, scale: str) -> Setting:
