@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -94,6 +95,30 @@ CROSS_MODAL = ("fdarn", "pfedme", "perfedavg", "lgfedavg", "fedrep", "metahar")
 
 UNLABELLED = ("fedvssl", "fedu", "centralvssl")
 """Methods that learn from recordings without labels; tests/methods/test_fedvssl.py has them on both engines."""
+
+PHONES: dict[str, Any] = {
+    "method": "fedvssl",
+    "pretext": "speed",
+    "clip_frames": 4,
+    "clip_size": 16,
+    "model_width": 2,
+    "clients_per_round": 2,
+    "batch_size": 4,
+    "momentum": 0.0,
+    "data": "stage_video",
+    "stage_clients": 4,
+    "stage_actions": 4,
+    "stage_classes": 2,
+    "stage_train": 4,
+    "stage_test": 2,
+    "stage_people": 1,
+    "stage_test_people": 1,
+    "frames": 14,
+    "stage_seconds": 0.2,
+    "stage_size": 20,
+    "stage_variety": 0.2,
+}
+"""A recipe of four phones with recordings that nobody labels, as small as can be."""
 
 LABELLED = tuple(name for name in METHODS if name not in UNLABELLED)
 

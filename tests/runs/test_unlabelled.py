@@ -14,32 +14,9 @@ from fedaction.runs.metrics import read_rows
 from fedaction.runs.predict import recogniser
 from fedaction.runs.recipe import dump_recipe, parse_recipe
 from fedaction.runs.study import run_study
+from tests.conftest import PHONES
 
-RECIPE = {
-    "method": "fedvssl",
-    "baselines": ["fedu"],
-    "pretext": "speed",
-    "clip_frames": 4,
-    "clip_size": 16,
-    "model_width": 2,
-    "rounds": 2,
-    "clients_per_round": 2,
-    "batch_size": 4,
-    "lr": 0.01,
-    "momentum": 0.0,
-    "data": "stage_video",
-    "stage_clients": 4,
-    "stage_actions": 4,
-    "stage_classes": 2,
-    "stage_train": 4,
-    "stage_test": 2,
-    "stage_people": 1,
-    "stage_test_people": 1,
-    "frames": 14,
-    "stage_seconds": 0.2,
-    "stage_size": 20,
-    "stage_variety": 0.2,
-}
+RECIPE = {**PHONES, "baselines": ["fedu"], "rounds": 2, "lr": 0.01}
 
 
 def test_phones_learn_together_and_what_they_learned_is_a_backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

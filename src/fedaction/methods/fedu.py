@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods.base import Batch, Method, Metrics, Net
-from fedaction.methods.fedvssl import VSSLSettings, pretext_of
+from fedaction.methods.fedvssl import VSSL, VSSLSettings
 from fedaction.methods.memory import RULE, kept, with_memory
-from fedaction.methods.pretext import Pretext
 
 
 class FedUSettings(VSSLSettings):
@@ -22,7 +20,7 @@ class FedUSettings(VSSLSettings):
     """mu: a client whose encoder moved as far as this in its last training keeps its own head."""
 
 
-class FedU(Method):
+class FedU(VSSL):
     """Encoder and head are averaged; clients that diverge keep their own head."""
 
     name = "fedu"
@@ -30,14 +28,9 @@ class FedU(Method):
     settings_type = FedUSettings
     settings: FedUSettings
 
-    @property
-    def task(self) -> Pretext:
-        """The pretext task."""
-        return pretext_of(self.settings)
-
     def build(self, client: ClientInfo) -> nn.Module:
         """R3D-18 and the task's head, and room for the client's own head and for how far its encoder moved."""
-        network = self.task.network(self.settings.model_depth, self.settings.model_width or 64)
+        network = super().build(client)
         return with_memory(network, [n for n in tensors_of(network) if n.startswith("head.")], ("moved",))
 
     def scopes(self) -> ScopeTable:
@@ -59,7 +52,3 @@ class FedU(Method):
         ]
         seen = torch.ones_like(trained[kept("seen")])
         return {**found, kept("moved"): torch.stack(moves).mean(), kept("seen"): seen}
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The task's own loss."""
-        return self.task.loss(net, batch.x, batch.y)

@@ -37,9 +37,25 @@ class VSSLSettings(Settings):
     """Whether the task's head stays with the client or is averaged too (FedAvg on the whole model)."""
 
 
-def pretext_of(settings: VSSLSettings) -> Pretext:
-    """The task that a recipe names."""
-    return PRETEXTS[settings.pretext](frames=settings.clip_frames, size=settings.clip_size)
+class VSSL(Method):
+    """Learns by a pretext task: its network, its loss (Eq. 1)."""
+
+    settings_type = VSSLSettings
+
+    @property
+    def task(self) -> Pretext:
+        """The task that the recipe names."""
+        s: VSSLSettings = self.settings
+        return PRETEXTS[s.pretext](frames=s.clip_frames, size=s.clip_size)
+
+    def build(self, client: ClientInfo) -> nn.Module:
+        """R3D-18 and the task's head."""
+        s: VSSLSettings = self.settings
+        return self.task.network(s.model_depth, s.model_width or 64)
+
+    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
+        """J_m (Eq. 1): the task's own loss."""
+        return self.task.loss(net, batch.x, batch.y)
 
 
 class FedVSSLSettings(VSSLSettings):
@@ -53,30 +69,17 @@ class FedVSSLSettings(VSSLSettings):
     """eta_s: how far the server goes towards the mean of the clients."""
 
 
-class FedVSSL(Method):
+class FedVSSL(VSSL):
     """A mix of loss- and size-weighted means, averaged with the server's last models."""
 
     name = "fedvssl"
     settings_type = FedVSSLSettings
     settings: FedVSSLSettings
 
-    @property
-    def task(self) -> Pretext:
-        """The pretext task."""
-        return pretext_of(self.settings)
-
-    def build(self, client: ClientInfo) -> nn.Module:
-        """R3D-18 and the task's head."""
-        return self.task.network(self.settings.model_depth, self.settings.model_width or 64)
-
     def scopes(self) -> ScopeTable:
         """The backbone travels with its statistics; the head stays and is kept between participations."""
         head = GLOBAL if self.settings.heads == "shared" else LOCAL
         return ScopeTable((Rule("backbone", GLOBAL), Rule("**", head)))
-
-    def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
-        """J_m (Eq. 1): the task's own loss."""
-        return self.task.loss(net, batch.x, batch.y)
 
     def initial_memory(self, shared: Tree) -> Tree:
         """No model of the server's is remembered before it has made one."""

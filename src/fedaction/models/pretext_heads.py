@@ -10,6 +10,7 @@ import itertools
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaction.models.layers import Dropout, fan_out_std
@@ -90,9 +91,10 @@ class SpeedHead(nn.Module):
 class TrackHead(nn.Module):
     """Where a patch goes, seen from where it starts (CtP).
 
-    The last two layers start from N(0, 0.001) where the map has 512 features, as in the reference, and from more in
-    proportion where it has fewer: a narrow head that starts from so little answers 0 for hundreds of steps, while its
-    hidden layer dies.
+    With 512 features of the map, as in the reference, the last two layers start from N(0, 0.001). With fewer that is
+    too little: by symmetry the best constant answer is 0, for hundreds of steps nothing better is found, and in the
+    meantime the few hidden units learn to be silent, for good. So narrow heads start from N(0, 0.05), and their hidden
+    units leak a tenth of what is below zero.
 
     Args:
         features: of the map.
@@ -107,7 +109,7 @@ class TrackHead(nn.Module):
         self.stride, self.bins = stride, bins
         # A convolution of size (map_frames, 1, 1), as a product: stacked clients would make it a grouped one.
         self.collapse = _Linear(map_frames * features, features, fan_out_std(features, map_frames))
-        std = 0.001 * 512 / features
+        std, self.leak = (0.001, 0.0) if features >= 512 else (0.05, 0.1)
         self.hidden = _Linear(bins * bins * features, features, std)
         self.track = _Linear(features, 4 * frames, std)
 
@@ -115,4 +117,5 @@ class TrackHead(nn.Module):
         """(N, T, H, W, C) and (N, B, 4) boxes x1, y1, x2, y2 of the first frame to (N, B, frames, 4)."""
         image = self.collapse(maps.movedim(1, 3).flatten(3)).relu()
         seen = roi_align(image, boxes, 1 / self.stride, self.bins)
-        return self.track(self.hidden(seen.flatten(2)).relu()).unflatten(-1, (-1, 4))
+        hidden = F.leaky_relu(self.hidden(seen.flatten(2)), self.leak)
+        return self.track(hidden).unflatten(-1, (-1, 4))

@@ -76,7 +76,7 @@ _CLASSES: dict[Scale, dict[str, int]] = {
 # Downstream. The paper's are the keys' defaults.
 _EVALUATE: dict[Scale, dict[str, Any]] = {
     "tiny": {"clips": 1, "probe_epochs": 1, "finetune_epochs": 1, "batch_size": 16, "perturb_draws": 1},
-    "small": {"clips": 4, "finetune_epochs": 20},
+    "small": {"clips": 4, "finetune_epochs": 60},
     "paper": {},
 }
 # Recordings of each action; people and views of the queries are others than the gallery's.
