@@ -93,8 +93,8 @@ class TrackHead(nn.Module):
 
     With 512 features of the map, as in the reference, the last two layers start from N(0, 0.001). With fewer that is
     too little: by symmetry the best constant answer is 0, for hundreds of steps nothing better is found, and in the
-    meantime the few hidden units learn to be silent, for good. So narrow heads start from N(0, 0.05), and their hidden
-    units leak a tenth of what is below zero.
+    meantime the few hidden units learn to be silent, for good. So narrow heads start from N(0, 0.05), and their
+    hidden units leak a tenth of what is below zero.
 
     Args:
         features: of the map.
