@@ -56,9 +56,9 @@ def test_labels_are_permutations_in_itertools_order_and_equally_likely():
 
 
 def test_one_crop_of_the_scaled_picture_for_all_clips():
-    """Against torch's own resizing; 171 x 128, upright where the recording is."""
+    """Against torch's own resizing; 171 x 128 for television pictures, upright where the recording is."""
     task = VCOP(frames=4, interval=2)
-    for height, width, scaled in ((48, 64, (128, 171)), (64, 48, (171, 128)), (50, 50, (128, 171))):
+    for height, width, scaled in ((48, 64, (128, 171)), (64, 48, (171, 128)), (50, 50, (128, 128))):
         x = recordings(1, 1, height, width).expand(6, 20, -1, -1, -1)
         clips, _, drawn = made(task, x)
         assert clips.shape == (6, 3, 4, 112, 112, 3)
@@ -75,9 +75,10 @@ def test_one_crop_of_the_scaled_picture_for_all_clips():
 
 def test_other_sizes_scale_along():
     drawn = VCOP(size=56).draw(500, (64, 48, 64, 3), generator(0, "size"))
-    assert drawn["scaled"].unique(dim=0).tolist() == [[64, 86]]
-    assert int(drawn["corner"].amax()) == 86 - 56
-    assert VCOP(size=56, scales=(128,)).draw(1, (64, 64, 64, 3), generator(0, ""))["scaled"].tolist() == [[64, 64]]
+    assert drawn["scaled"].unique(dim=0).tolist() == [[64, 85]]
+    assert int(drawn["corner"].amax()) == 85 - 56
+    stretched = VCOP(size=56, scales=((171, 128),)).draw(1, (64, 64, 64, 3), generator(0, ""))
+    assert stretched["scaled"].tolist() == [[64, 86]]
 
 
 def test_wrong_recordings_and_settings_are_refused():

@@ -38,8 +38,8 @@ class VCOP:
         clips: that are shuffled.
         interval: frames between one clip and the next; fewer, where a recording is too short for that. Where there
             is none to spare at all, clips overlap, evenly spread.
-        scales: see `draw_view`. The reference's (171, 128) is the shape of a television picture and stretches
-            others; 128 keeps their shape.
+        scales: see `draw_view`. Pictures of 4 to 3 become the reference's 171 x 128; others keep their shape, which
+            ((171, 128),) would stretch to that.
         dropout: before the head's last layer.
     """
 
@@ -47,7 +47,7 @@ class VCOP:
     size: int = 112
     clips: int = 3
     interval: int = 8
-    scales: tuple[Scale, ...] = ((171, 128),)
+    scales: tuple[Scale, ...] = (128,)
     dropout: float = 0.5
 
     def __post_init__(self) -> None:

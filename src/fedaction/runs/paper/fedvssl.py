@@ -80,8 +80,8 @@ _CLASH = (
     "one run."
 )
 _SHORT = (
-    "VCOP scales frames to 171 x 128, which stretches square ones; recordings of fewer than 50 frames give it clips "
-    "that overlap, and those of fewer than 61 no fourfold speed."
+    "Recordings of fewer than 50 frames give VCOP clips that overlap; those of fewer than 61 give Speed no fourfold "
+    "speed."
 )
 
 _ONE = _columns((UCF, _F_T), (UCF, _L_P), (HMDB, _F_T), (HMDB, _L_P), *_RETRIEVAL)
