@@ -29,7 +29,7 @@ _RUN: dict[Scale, dict[str, Any]] = {
     },
     "small": {
         **{"rounds": 140, "clients_per_round": 5, "batch_size": 4, "models_every": 20},
-        **{"local_epochs": 2, "lr": 0.1, "momentum": 0.9},
+        **{"local_epochs": 2, "lr": 0.05, "momentum": 0.9},
         **{"clip_frames": 16, "clip_size": 56, "model_width": 16, "evaluate_every": 140, "checkpoint_every": 20},
     },
     "paper": {
@@ -47,7 +47,7 @@ _CENTRALLY: dict[str, Any] = {
 }
 _POOLED: dict[Scale, dict[str, Any]] = {
     "tiny": {"batch_size": 32},
-    "small": {"batch_size": 16, "lr": 0.05},
+    "small": {"batch_size": 16},
     "paper": {"batch_size": 32},
 }
 
