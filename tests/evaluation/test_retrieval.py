@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedaction.evaluation.retrieval import KS, pooled_map, recording_means, retrieval
+from fedaction.evaluation.retrieval import KS, pooled_map, retrieval
 from fedaction.federation.seeds import generator
 
 
@@ -71,12 +71,6 @@ def test_of_equally_near_ones_the_first_counts():
     # Two votes for each class: the lower label wins.
     pairs = torch.tensor([3, 3, 1, 1])
     assert retrieval(gallery[:4], pairs, queries, torch.ones(20, dtype=torch.int64), (4,), "majority") == {4: 1.0}
-
-
-def test_a_recording_is_the_mean_of_its_clips():
-    features = torch.tensor([[1.0, 0.0], [10.0, 4.0], [3.0, 2.0]])
-    means = recording_means(features, torch.tensor([1, 0, 1]), 2)
-    assert means.dtype == torch.float64 and means.tolist() == [[10.0, 4.0], [2.0, 1.0]]
 
 
 def test_poolings():

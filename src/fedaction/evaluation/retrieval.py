@@ -16,7 +16,6 @@ KS = (1, 5, 10, 20, 50)
 """Numbers of neighbours that the papers report."""
 
 _CHUNK = 1 << 22  # similarities held at once
-_ROWS = 4096  # of features that are float64 at once
 _GRID = 2.0**40  # similarities nearer than this many parts of 1 are equal
 
 
@@ -35,18 +34,6 @@ def pooled_map(x: Tensor, pooling: Pooling = "mean") -> Tensor:
         raise ValueError(f"pooling = {pooling!r} is unknown; there are mean and max")
     window = (1, min(2, x.shape[2]), min(2, x.shape[3]))
     return F.max_pool3d(x.permute(0, 4, 1, 2, 3), window).flatten(1)
-
-
-def recording_means(features: Tensor, recording: Tensor, count: int) -> Tensor:
-    """(count, F) float64 means of (N, F) clips' features over their recordings.
-
-    `recording` is (N,) int64 from 0 to count - 1, and each has a clip.
-    """
-    index = recording.to(features.device)
-    sums = features.new_zeros(count, features.shape[1], dtype=torch.float64)
-    for part, where in zip(features.split(_ROWS), index.split(_ROWS), strict=True):
-        sums.index_add_(0, where, part.double())
-    return sums / torch.bincount(index, minlength=count)[:, None]
 
 
 def retrieval(
