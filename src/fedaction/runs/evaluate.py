@@ -205,7 +205,19 @@ def splits_of(
     train, test = recordings_of(data, device, progress.warned)
     frames = min(settings.clip_frames, int(max(train.lengths.max(), test.lengths.max())))
     even = [Clips.spread(part, frames, settings.clip_stride, settings.clips) for part in (train, test)]
-    augmentation = Augmentation(
+    tuned_on = Splits(
+        Clips.anywhere(train, frames, settings.finetune_stride),
+        Clips.spread(test, frames, settings.finetune_stride, settings.clips),
+        window,
+        device,
+        augmentation_of(settings, window),
+    )
+    return Splits(even[0], even[1], window, device), tuned_on
+
+
+def augmentation_of(settings: EvaluateSettings, window: Window) -> Augmentation:
+    """How clips are changed while a network is fine-tuned."""
+    return Augmentation(
         window.frame,
         window.size[0],
         settings.augment_scales,
@@ -216,14 +228,6 @@ def splits_of(
         settings.augment_hue,
         settings.augment_saturation,
     )
-    tuned_on = Splits(
-        Clips.anywhere(train, frames, settings.finetune_stride),
-        Clips.spread(test, frames, settings.finetune_stride, settings.clips),
-        window,
-        device,
-        augmentation,
-    )
-    return Splits(even[0], even[1], window, device), tuned_on
 
 
 class Backbones:

@@ -16,10 +16,9 @@ import torch
 from fedaction.data.client import ClientData, Examples
 from fedaction.engines.base import set_precision
 from fedaction.models.files import Card, save_model
-from fedaction.runs.clip_augment import Augmentation
 from fedaction.runs.clip_files import recordings_of, window_of
 from fedaction.runs.clips import Clips
-from fedaction.runs.evaluate import RANDOM, Backbones
+from fedaction.runs.evaluate import RANDOM, Backbones, augmentation_of
 from fedaction.runs.evaluate_protocols import Tuned, precision_on
 from fedaction.runs.evaluate_recipe import EvaluateSettings
 from fedaction.runs.files import clear_partial, only_one
@@ -117,17 +116,7 @@ class Supervised:
             Clips.spread(recordings[1], frames, tuning.finetune_stride, tuning.clips),
             window,
             device,
-            Augmentation(
-                window.frame,
-                side,
-                tuning.augment_scales,
-                tuning.augment_flip,
-                tuning.augment_chance,
-                tuning.augment_brightness,
-                tuning.augment_contrast,
-                tuning.augment_hue,
-                tuning.augment_saturation,
-            ),
+            augmentation_of(tuning, window),
         )
         backbone = Backbones(RANDOM, EvaluateSettings.model_validate({"depth": depth, "width": width})).of(self.seed)
         network = Tuned(backbone, len(data.info.classes), tuning.dropout)
