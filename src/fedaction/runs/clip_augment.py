@@ -10,15 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedaction.methods.pretext.base import Drawn, uniform
+from fedaction.methods.pretext.base import Drawn
 from fedaction.methods.pretext.pixels import (
     Scale,
     draw_hue,
+    draw_light,
     draw_view,
     view,
-    with_brightness,
-    with_contrast,
-    with_hue,
+    with_colours,
 )
 
 
@@ -50,18 +49,13 @@ class Augmentation:
 
     def draw(self, count: int, random: torch.Generator) -> dict[str, Tensor]:
         """What happens to each of `count` clips; every tensor has a row for each."""
-        drawn = draw_view(count, (1, *self.frame, 3), self.size, self.scales, random, flip=self.flip)
-        on = uniform((2, count), random) < self.chance
-        brightness = uniform((count,), random, -self.brightness, self.brightness)
-        contrast = uniform((count,), random, -self.contrast, self.contrast).exp()
-        drawn["brightness"] = torch.where(on[0], brightness, 0.0).float()
-        drawn["contrast"] = torch.where(on[1], contrast, 1.0).float()
-        return drawn | draw_hue(count, random, self.chance, self.hue, self.saturation)
+        return {
+            **draw_view(count, (1, *self.frame, 3), self.size, self.scales, random, flip=self.flip),
+            **draw_light(count, random, self.chance, self.brightness, self.contrast),
+            **draw_hue(count, random, self.chance, self.hue, self.saturation),
+        }
 
     def apply(self, clips: Tensor, drawn: Drawn) -> Tensor:
         """(N, T, H, W, 3) uint8 clips to (N, T, size, size, 3) float32 in 0 to 255; all on one device."""
         clips = view(clips, drawn, self.size)
-        if not self.chance:
-            return clips
-        clips = with_contrast(with_brightness(clips, drawn["brightness"]), drawn["contrast"])
-        return with_hue(clips, drawn["hue"], drawn["saturation"])
+        return with_colours(clips, drawn) if self.chance else clips

@@ -83,6 +83,25 @@ def draw_hue(count: int, random: torch.Generator, chance: float, hue: float, sat
     return {"hue": torch.where(on, turn, 0.0).float(), "saturation": torch.where(on, stretch, 1.0).float()}
 
 
+def draw_light(
+    count: int, random: torch.Generator, chance: float, brightness: float, contrast: float
+) -> dict[str, Tensor]:
+    """`brightness` within +-brightness, `contrast` within exp(+-contrast), (count,) float32; 0 and 1 if not drawn."""
+    on = uniform((2, count), random) < chance
+    added = uniform((count,), random, -brightness, brightness)
+    factor = uniform((count,), random, -contrast, contrast).exp()
+    return {
+        "brightness": torch.where(on[0], added, 0.0).float(),
+        "contrast": torch.where(on[1], factor, 1.0).float(),
+    }
+
+
+def with_colours(x: Tensor, drawn: Drawn) -> Tensor:
+    """(N, F, H, W, 3) clips in the light of `draw_light`, then with the hues of `draw_hue`."""
+    x = with_contrast(with_brightness(x, drawn["brightness"]), drawn["contrast"])
+    return with_hue(x, drawn["hue"], drawn["saturation"])
+
+
 def with_brightness(x: Tensor, brightness: Tensor) -> Tensor:
     """(N, F, H, W, 3) clips with (N,) or (N, F) added, kept within 0 to 255."""
     return (x + _over(brightness, x)).clamp(0, 255)

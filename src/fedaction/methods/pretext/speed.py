@@ -21,16 +21,14 @@ from fedaction.methods.pretext.base import (
     check_recording,
     levelled,
     picked,
-    uniform,
 )
 from fedaction.methods.pretext.pixels import (
     Scale,
     draw_hue,
+    draw_light,
     draw_view,
     view,
-    with_brightness,
-    with_contrast,
-    with_hue,
+    with_colours,
 )
 from fedaction.models.pretext_heads import PretextNetwork, SpeedHead
 
@@ -99,24 +97,18 @@ class Speed:
         steps = torch.arange(self.frames)
         steps = torch.where(strides[label, None] < 0, steps.flip(0), steps)
         frames = (start[:, None] + strides[label, None].abs() * steps).clamp(max=shape[0] - 1)
-        on = uniform((2, count), random) < self.chance
-        brightness = uniform((count,), random, -self.brightness, self.brightness)
-        contrast = uniform((count,), random, -self.contrast, self.contrast).exp()
         return {
             "frames": frames,
             "label": label,
+            **draw_light(count, random, self.chance, self.brightness, self.contrast),
             **draw_view(count, shape, self.size, self.scales, random, flip=self.flip),
-            "brightness": torch.where(on[0], brightness, 0.0).float(),
-            "contrast": torch.where(on[1], contrast, 1.0).float(),
             **draw_hue(count, random, self.chance, self.hue, self.saturation),
         }
 
     def apply(self, x: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """(N, frames, size, size, 3) float32 clips and (N,) int64 labels; see `Pretext.apply`."""
         x, drawn, lead = levelled(x, drawn)
-        clips = view(picked(x, drawn["frames"]), drawn, self.size)
-        clips = with_contrast(with_brightness(clips, drawn["brightness"]), drawn["contrast"])
-        clips = with_hue(clips, drawn["hue"], drawn["saturation"])
+        clips = with_colours(view(picked(x, drawn["frames"]), drawn, self.size), drawn)
         return clips.reshape(*lead, *clips.shape[1:]), drawn["label"].reshape(lead)
 
     def network(self, depth: int, width: int) -> nn.Module:

@@ -252,12 +252,7 @@ def _perturbation(outcome: Outcome) -> Figure:
         axes.set_title(f"{panel[1]}, {panel[0]} noise", loc="left", fontsize=9)
         axes.set_xlabel("k")
         axes.set_ylim(bottom=0)
-        axes.grid(axis="y")
-        if place == 0:
-            axes.set_ylabel("R@1, %")
-    if figure.axes:
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-    return figure
+    return _panels_of_recall(figure)
 
 
 def _traffic(outcome: Outcome) -> Figure:
@@ -277,10 +272,15 @@ def _traffic(outcome: Outcome) -> Figure:
         axes.set_title(column, loc="left", fontsize=9)
         whole_rounds(axes)
         axes.set_xlabel(outcome.item.across)
+    return _panels_of_recall(figure)
+
+
+def _panels_of_recall(figure: Figure) -> Figure:
+    """Panels side by side with what they have in common: the upright axis, its lines, one legend."""
+    for axes in figure.axes:
         axes.grid(axis="y")
-        if place == 0:
-            axes.set_ylabel("R@1, %")
     if figure.axes:
+        figure.axes[0].set_ylabel("R@1, %")
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     return figure
 
