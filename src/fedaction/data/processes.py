@@ -1,4 +1,4 @@
-"""Several processes: how many are worth starting, how workers behave, and how not to make one thing twice.
+"""Several processes, or threads: how many are worth starting, how workers behave, how not to make one thing twice.
 
 Loads no torch: workers start afresh ("spawn") and would each load it.
 """
@@ -11,12 +11,14 @@ import shutil
 import signal
 import threading
 import warnings
-from collections.abc import Generator, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import TypeVar
 
 try:
     import fcntl
@@ -24,9 +26,32 @@ except ImportError:  # not on Windows, where two processes may do the same work
     fcntl = None
 
 
+_T = TypeVar("_T")
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_order(jobs: Iterable[Callable[[], _T]], workers: int = 0) -> Iterator[_T]:
+    """Results of jobs, in their order, by threads that are a few ahead of the one that is waited for.
+
+    `workers`: how many; 0: one for each core.
+    """
+    workers = workers or cores()
+    pending: deque[Future[_T]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="jobs") as pool:
+        try:
+            for job in jobs:
+                pending.append(pool.submit(job))
+                if len(pending) > 2 * workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
 
 
 def start_worker() -> None:

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from fedaction.data.client import ClientData
 from fedaction.data.dataset import Issue
-from fedaction.data.processes import cores
+from fedaction.data.processes import in_order
 from fedaction.runs.clips import Clips, Window, check_clips, digest_of, fits, may_stay
-from fedaction.runs.recordings import Held, Pixels, Recordings, Spans, Streamed, ahead, read_spans, read_whole
+from fedaction.runs.recordings import Held, Pixels, Recordings, Spans, Streamed, read_spans, read_whole
 
 if TYPE_CHECKING:  # needs PyAV, which is not always installed
     from fedaction.data.video.base import VideoSet
@@ -96,8 +96,7 @@ class VideoFiles:
         """All frames, decoded once. A file may turn out to have fewer than it has packets."""
         pixels = torch.empty((int(split.lengths.sum()), self.side, self.side, 3), dtype=torch.uint8)
         lengths, done = split.lengths.clone(), 0
-        jobs = ([partial(self._whole, path)] for path in split.paths)
-        for number, (found,) in enumerate(ahead(jobs, cores())):
+        for number, found in enumerate(in_order(partial(self._whole, path) for path in split.paths)):
             count = min(len(found), int(lengths[number]))
             pixels[done : done + count] = torch.from_numpy(np.array(found[:count]))
             lengths[number] = count
@@ -139,8 +138,8 @@ def look_over(
     found: dict[str, list[tuple[str, Path, int, int]]] = {"train": [], "test": []}
     starts: dict[str, list[list[int]]] = {"train": [], "test": []}
     issues: list[Issue] = []
-    jobs = ([partial(_look_at, sample.path, side)] for sample in videos.samples)
-    for sample, ((length, seen),) in zip(videos.samples, ahead(jobs, cores()), strict=True):
+    seen_of = in_order(partial(_look_at, sample.path, side) for sample in videos.samples)
+    for sample, (length, seen) in zip(videos.samples, seen_of, strict=True):
         if not length:
             issues.append(Issue(kind="unreadable", where=sample.name, detail=seen))
             continue

@@ -171,19 +171,16 @@ class VideoClips(VideoRecordings):
     def load(self, seed: int) -> ClipData:
         """See `ClipSource.load`. Files that cannot be read are left out, with a warning."""
         from fedaction.data.video.clients import clients_from_videos
-        from fedaction.data.video.clips import ClipSpec, even_starts, random_starts, starts_of_all
+        from fedaction.data.video.clips import ClipSpec, clip_starts
 
         videos, cache = self.open(seed)
         spec = ClipSpec(self.frames, self.video_stride, self.video_side, self.video_side)
 
         def starts(split: str, name: str, length: int) -> list[int]:
             """As `clients_from_videos` has them, so that clips are the same whether or not they are held."""
-            if split == "train" and self.video_train_clips:
-                random = generator(derive(seed, "clips", name))
-                return random_starts(length, spec, self.video_train_clips, random)
-            if split == "test" and self.video_test_clips:
-                return even_starts(length, spec, self.video_test_clips)
-            return starts_of_all(length, spec)
+            train = split == "train"
+            clips = (self.video_train_clips if train else self.video_test_clips) or "all"
+            return clip_starts(length, spec, clips, generator(derive(seed, "clips", name)) if train else None)
 
         files, issues = look_over(
             videos, self.video_side, cache, self.memory, starts, (self.frames, self.video_stride)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Literal
 
@@ -14,7 +12,7 @@ import torch
 from fedaction.data import partition
 from fedaction.data.client import ClientData, ClientInfo, Examples
 from fedaction.data.dataset import Issue
-from fedaction.data.processes import cores
+from fedaction.data.processes import in_order
 from fedaction.data.video.base import VideoSample, VideoSet, some
 from fedaction.data.video.cache import ClipCache
 from fedaction.data.video.clips import ClipSpec
@@ -85,7 +83,7 @@ def clients_from_videos(
     loaded: dict[int, Pixels] = {}
     skipped: list[Issue] = []
     jobs = [_Job(videos.samples[n], spec, train_clips, test, seed, cache) for n in used]
-    for done, (number, (clips, fault)) in enumerate(zip(used, _in_order(jobs, workers), strict=True), 1):
+    for done, (number, (clips, fault)) in enumerate(zip(used, in_order(jobs, workers), strict=True), 1):
         if clips is None:
             skipped.append(Issue(kind="unreadable", where=videos.samples[number].name, detail=fault))
         else:
@@ -147,23 +145,6 @@ class _Job:
     def _read(self) -> Pixels:
         random = None if self._seed is None else generator(self._seed)
         return load_clips(self._sample.path, self._spec, self._clips, random)
-
-
-def _in_order(jobs: Sequence[_Job], workers: int) -> Iterator[_Loaded]:
-    """Results in the order of the jobs, a few ahead of the one that is waited for."""
-    workers = workers or cores()
-    pending: deque[Future[_Loaded]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
-        try:
-            for job in jobs:
-                pending.append(pool.submit(job))
-                if len(pending) > 2 * workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
 
 
 def _divide(

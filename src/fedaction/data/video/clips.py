@@ -82,6 +82,13 @@ def random_starts(total: int, spec: ClipSpec, count: int, random: torch.Generato
     return torch.randint(max(total - spec.span, 0) + 1, (count,), generator=random).tolist()
 
 
+def clip_starts(total: int, spec: ClipSpec, clips: int | Literal["all"], random: torch.Generator | None) -> list[int]:
+    """First frames of all clips that do not overlap, or of so many: drawn at random or, without a generator, even."""
+    if clips == "all":
+        return starts_of_all(total, spec)
+    return even_starts(total, spec, clips) if random is None else random_starts(total, spec, clips, random)
+
+
 def random_corners(count: int, random: torch.Generator) -> list[Corner]:
     """Where to cut each of so many clips: shares of the free space, for `decode.read_clips`."""
     return [(top, left) for top, left in torch.rand(count, 2, generator=random, dtype=torch.float64).tolist()]

@@ -12,12 +12,10 @@ import torch
 from fedaction.data.matlab import read_matrix
 from fedaction.data.video.clips import (
     ClipSpec,
+    clip_starts,
     cut,
-    even_starts,
     random_corners,
-    random_starts,
     resize,
-    starts_of_all,
 )
 from fedaction.data.video.decode import PastEndError, VideoError, count_packets, read_all, read_clips
 from fedaction.data.video.picture import Pixels
@@ -121,9 +119,7 @@ def _draw(
     total: int, spec: ClipSpec, clips: int | Literal["all"], random: torch.Generator | None
 ) -> tuple[list[int], list[tuple[float, float]] | None]:
     """First frames, and corners unless all are cut from the centre."""
-    if clips == "all":
-        return starts_of_all(total, spec), None
-    if random is None:
-        return even_starts(total, spec, clips), None
-    starts = random_starts(total, spec, clips, random)
-    return starts, random_corners(clips, random) if spec.place == "random" else None
+    starts = clip_starts(total, spec, clips, random)
+    if clips == "all" or random is None or spec.place != "random":
+        return starts, None
+    return starts, random_corners(clips, random)
