@@ -14,20 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from click.testing import Result
 from typer.testing import CliRunner
 
-from fedaction.cli.paper import paper
 from fedaction.runs import files as run_files
 from fedaction.runs.analyses import landscape
 from fedaction.runs.paper import ITEMS, Workbench, cells, find_item, regenerate, runs_of, setting, setting_of
 from fedaction.runs.paper.fdarn import COLUMNS
 from fedaction.runs.paper.item import DATASETS, Item
 from fedaction.runs.study import Quiet, run_study
+from tests.runs.paper.command import app, call
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(paper)
 BOTH = {name: item for name, item in ITEMS.items() if item.paper in ("fsar", "fdarn")}
 FDARN = ("table1", "table2", "table3", "table4", "fig3", "fig4")
 STAGE = tuple(f"stage-{i}-openni_15" for i in range(5))
@@ -43,12 +39,6 @@ LEFT_OUT = {
 
 Their recipes are parsed and counted below, and every method and backbone runs in tests of its own.
 """
-
-
-def call(*arguments: object) -> Result:
-    """`fedaction paper ...` at the tiny scale."""
-    words = [str(argument) for argument in arguments]
-    return CliRunner().invoke(app, [*words, "--scale", "tiny"], env={"COLUMNS": "200"})
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -4,11 +4,6 @@ import csv
 import json
 from pathlib import Path
 
-import typer
-from click.testing import Result
-from typer.testing import CliRunner
-
-from fedaction.cli.paper import paper
 from fedaction.data.layout import OPENNI_15
 from fedaction.data.store_file import StoreWriter
 from fedaction.runs.paper import setting
@@ -16,15 +11,7 @@ from fedaction.runs.paper.item import DATASETS
 from fedaction.runs.recipe import load_recipe
 from tests.conftest import recordings
 from tests.data.public.formats import person, write_one_person
-
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(paper)
-
-
-def call(*arguments: object) -> Result:
-    """`fedaction paper ...` at the tiny scale."""
-    words = [str(argument) for argument in arguments]
-    return CliRunner().invoke(app, [*words, "--scale", "tiny"], env={"COLUMNS": "200"})
+from tests.runs.paper.command import call
 
 
 def rows(path: str) -> list[dict[str, str]]:

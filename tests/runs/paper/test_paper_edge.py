@@ -6,38 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from click.testing import Result
 from typer.testing import CliRunner
 
-from fedaction.cli.paper import paper
-from fedaction.runs.bench_video import make_video
 from fedaction.runs.files import read_json
 from fedaction.runs.paper import ITEMS, SCALES, Workbench, cells, edge_models, runs_of, setting_of
 from fedaction.runs.paper.edge import CHAINS
 from fedaction.runs.paper.item import Item
 from fedaction.runs.recipe import load_recipe
 from tests.conftest import recordings
+from tests.runs.paper.command import app, call, document, values, write_videos
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(paper)
 EDGE = {name: item for name, item in ITEMS.items() if item.paper == "edge"}
 TABLES, FIGURES = ("I", "II", "III", "IV", "V"), (3, *range(5, 13))
-
-
-def call(*arguments: object) -> Result:
-    words = [str(argument) for argument in arguments]
-    return CliRunner().invoke(app, [*words, "--scale", "tiny"], env={"COLUMNS": "200"})
-
-
-def document(*arguments: object) -> dict[str, Any]:
-    result = call(*arguments, "--json")
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
-
-
-def values(found: dict[str, Any]) -> dict[tuple[str, str], float | None]:
-    return {(record["row"], record["column"]): record["ours_mean"] for record in found["table"]}
 
 
 def printed(name: str) -> dict[tuple[str, ...], tuple[float | None, ...]]:
@@ -344,18 +324,11 @@ def test_errors_come_before_anything_is_trained(tmp_path, arguments, words):
 # Other data
 
 
-def write_videos(root: Path, names: dict[str, list[str]]) -> None:
-    for action, files in names.items():
-        (root / action).mkdir(parents=True)
-        for number, name in enumerate(files):
-            make_video(root / action / name, frames=9 + number, height=32, width=40)
-
-
 def test_the_papers_datasets_in_a_folder(made, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDACTION_CACHE", str(made[0] / "cache"))
     root = tmp_path / "own"
     names = {action: [f"Film{i}_{action}_f_nm_np1_fr_med_{i}.avi" for i in range(8)] for action in ("sit", "wave")}
-    write_videos(root / "hmdb51", names)
+    write_videos(root / "hmdb51", names, 9, 32, 40)
     for action, files in names.items():
         lines = [f"{name} {1 if i < 4 else 2} \n" for i, name in enumerate(files)]
         (root / "hmdb51" / f"{action}_test_split1.txt").write_text("".join(lines))
@@ -366,9 +339,8 @@ def test_the_papers_datasets_in_a_folder(made, tmp_path, monkeypatch):
     absent = document("edge/fig8", *options)
     assert absent["available"] is False and absent["table"][0]["paper"] == 84.3 and not absent["runs"]
     for part in ("train", "val"):
-        write_videos(
-            root / "kinetics400" / part, {action: [f"{part}0.mp4", f"{part}1.mp4"] for action in ("jump", "run")}
-        )
+        files = [f"{part}0.mp4", f"{part}1.mp4"]
+        write_videos(root / "kinetics400" / part, dict.fromkeys(("jump", "run"), files), 9, 32, 40)
     table = document("edge/table1", "--rows", "0", *options)
     assert "Kinetics itself for Kinetics" in " ".join(table["notes"])
     (folder,) = (made[0] / "models").glob(f"resnet-34-18-{table['runs'][0]['configuration']}/seed-0")

@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from click.testing import Result
 from typer.testing import CliRunner
 
-from fedaction.cli.paper import paper
 from fedaction.runs.analyses import landscape
-from fedaction.runs.bench_video import make_video
 from fedaction.runs.evaluate import run_evaluate
 from fedaction.runs.evaluate_recipe import parse_evaluate_recipe
 from fedaction.runs.files import read_json
@@ -21,9 +17,8 @@ from fedaction.runs.paper.fedvssl_values import first_at
 from fedaction.runs.paper.item import Item
 from fedaction.runs.recipe import load_recipe
 from tests.conftest import recordings
+from tests.runs.paper.command import app, call, document, values, write_videos
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(paper)
 ROWS = {
     "fedvssl/table1": "Speed",
     "fedvssl/table2": "IID",
@@ -32,21 +27,6 @@ ROWS = {
 }
 """Rows that are made of the items that have many alike; `test_whole_tables` makes all."""
 FEDVSSL = {name: item for name, item in ITEMS.items() if item.paper == "fedvssl"}
-
-
-def call(*arguments: object) -> Result:
-    words = [str(argument) for argument in arguments]
-    return CliRunner().invoke(app, [*words, "--scale", "tiny"], env={"COLUMNS": "200"})
-
-
-def document(*arguments: object) -> dict[str, Any]:
-    result = call(*arguments, "--json")
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
-
-
-def values(found: dict[str, Any]) -> dict[tuple[str, str], float | None]:
-    return {(record["row"], record["column"]): record["ours_mean"] for record in found["table"]}
 
 
 def printed(name: str) -> dict[tuple[str, str], float | None]:
@@ -360,24 +340,17 @@ def test_errors_come_before_anything_is_trained(tmp_path, arguments, words):
 # Other data
 
 
-def write_videos(root: Path, names: dict[str, list[str]]) -> None:
-    for action, files in names.items():
-        (root / action).mkdir(parents=True)
-        for number, name in enumerate(files):
-            make_video(root / action / name, frames=12 + number, height=20, width=24)
-
-
 def test_the_papers_datasets_in_a_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
     root, actions = tmp_path / "own", ("sit", "wave")
     names = {action: [f"Film{i}_{action}_f_nm_np1_fr_med_{i}.avi" for i in range(4)] for action in actions}
-    write_videos(root / "hmdb51", names)
+    write_videos(root / "hmdb51", names, 12, 20, 24)
     for action, files in names.items():
         lines = [f"{name} {1 if i < 2 else 2} \n" for i, name in enumerate(files)]
         (root / "hmdb51" / f"{action}_test_split1.txt").write_text("".join(lines))
     for part in ("train", "val"):
         files = [f"{part}{i}.mp4" for i in range(4)]
-        write_videos(root / "kinetics400" / part, dict.fromkeys(actions, files))
+        write_videos(root / "kinetics400" / part, dict.fromkeys(actions, files), 12, 20, 24)
     options = ("--data", root, "--out", tmp_path / "out", "--set", "pretext=speed")
     found = document("fedvssl/table2", "--rows", "100/4", *options)
     assert "the paper's datasets: Kinetics-400, HMDB" in found["caption"]
