@@ -40,14 +40,49 @@ def test_cuda_agrees_with_the_cpu_and_with_itself(double, name, kind):
             assert torch.equal(two.tree[n], again.tree[n]), n
 
 
+@pytest.mark.parametrize("name", LABELLED)
+def test_a_recorded_step_is_the_step(double, name):
+    set_precision(tf32=False)
+    clients, method = federation_for(name, model_dropout=0.2)
+    training = replace(TRAINING, lr=0.125, augment=None if name in CROSS_MODAL else TRAINING.augment)
+    cuda = torch.device("cuda")
+    assert training.momentum > 0 and training.lr == float(torch.tensor(0.125))  # a recorded rate is a float32
+    jobs = jobs_of(method, initial_state(method, 3), clients)
+    expected = list(SequentialEngine(method, clients, training, cuda).train(jobs))
+    engine = SequentialEngine(method, clients, training, cuda, recorded=True)
+    recorded = [list(engine.train(jobs)) for _ in range(2)]  # the second time nothing is recorded any more
+    for one, first, again in zip(expected, *recorded, strict=True):
+        assert first.metrics == pytest.approx(one.metrics, rel=1e-9)
+        for n in one.tree:
+            torch.testing.assert_close(first.tree[n], one.tree[n], atol=1e-12, rtol=1e-12)
+            assert torch.equal(first.tree[n], again.tree[n]), n
+    engine.close()
+
+
 @pytest.mark.parametrize("kind", ["vcop", "speed", "ctp"])
-def test_nothing_waits_for_the_gpu_while_a_client_trains(kind):
+def test_recorded_pretext_tasks(kind):
+    set_precision(tf32=False)
     clients, method = video_method(kind)
     cuda = torch.device("cuda")
-    engine = SequentialEngine(method, clients, FAST, cuda, channels_last=True)
+    jobs = jobs_of(method, initial_state(method, 3), clients)
+    expected = SequentialEngine(method, clients, FAST, cuda).train(jobs)
+    for one, other in zip(
+        expected, SequentialEngine(method, clients, FAST, cuda, recorded=True).train(jobs), strict=True
+    ):
+        assert other.metrics == pytest.approx(one.metrics, rel=1e-4)
+        for n in one.tree:
+            torch.testing.assert_close(other.tree[n], one.tree[n], atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["vcop", "speed", "ctp"])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_nothing_waits_for_the_gpu_while_a_client_trains(kind, recorded):
+    clients, method = video_method(kind)
+    cuda = torch.device("cuda")
+    engine = SequentialEngine(method, clients, FAST, cuda, channels_last=True, recorded=recorded)
     jobs = jobs_of(method, initial_state(method, 3), clients)
     jobs = [replace(job, payload=on(cuda, job.payload), local=on(cuda, job.local)) for job in jobs]
-    engine._train(jobs[0])()  # builds the network
+    engine._train(jobs[0])()  # builds the network, and records its step
     torch.cuda.set_sync_debug_mode("error")
     try:
         waiting = [engine._train(job) for job in jobs]

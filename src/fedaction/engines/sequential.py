@@ -38,6 +38,7 @@ from fedaction.engines.base import (
     sent,
     trainable,
 )
+from fedaction.engines.recorded import RecordedStep
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
@@ -58,6 +59,8 @@ class _Resident:
         self.module, self.compiled = module, compiled
         self.tensors: Tree = tensors_of(module)
         self.dropouts = {name: module.get_buffer(name) for name in dropout_buffers(module)}
+        self.optimisers: dict[object, torch.optim.SGD] = {}
+        self.recorded: dict[object, RecordedStep] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         if self.compiled is not None and self.module.training:
@@ -108,6 +111,7 @@ class SequentialEngine:
         precision: Precision = "fp32",
         channels_last: bool = False,
         compiled: bool = False,
+        recorded: bool = False,
     ) -> None:
         """Prepares for some clients.
 
@@ -122,10 +126,12 @@ class SequentialEngine:
             compiled: whether `torch.compile` makes the training forward and its gradient: once for each architecture
                 and, where some clients have fewer samples than a batch, once more for batches of any size. A
                 method's own step is not compiled.
+            recorded: whether a GPU repeats local steps by itself, see `RecordedStep`; a method's own step is not.
         """
         self._method, self._training, self._device = method, training, device
         self._precision, self._channels_last = precision, channels_last
         self._compiled = compiled and not method.overrides("step")
+        self._recorded = recorded and device.type == "cuda" and not method.overrides("step")
         self._prepare = Preparation(method.task, training.augment)
         self._data = placed(data, device)
         sizes = {min(len(client.train), training.batch_size) for client in data.values()} - {0}
@@ -218,38 +224,64 @@ class SequentialEngine:
         """A job's local steps; the means of their metrics, still on the device."""
         method, training, train = self._method, self._training, self._data[job.client].train
         lr, own = training.lr_at(job.round), method.overrides("step")
-        optimiser = self._optimiser(job.client, net.module, lr)
-        parameters = [p for group in optimiser.param_groups for p in group["params"]]
+        optimiser = self._optimiser(job.client, net, lr)
         plan, random = plan_of(training, job, len(train)), augmentation_of(training, job)
         sums: dict[str, Tensor] = {}
         for epoch, order in enumerate(plan.unflatten(0, (training.local_epochs, -1))):
             drawn = self._prepare.draw(len(order), order.shape[1], tuple(train.x.shape[1:]), random)
             drawn = {name: sent(tensor, self._device) for name, tensor in drawn.items()}
-            patterns = method.resting(epoch, training.local_epochs)
-            resting = [net.module.get_parameter(n) for n in covered(net.tensors, patterns)]
+            resting = method.resting(epoch, training.local_epochs)
             for step, rows in enumerate(sent(order, self._device)):
-                drawn_now = {name: tensor[step] for name, tensor in drawn.items()}
-                batch = Batch(*self._prepare.apply(train.x[rows], train.y[rows], drawn_now))
+                batch = {name: tensor[step] for name, tensor in drawn.items()}
+                batch |= {"x": train.x[rows], "y": train.y[rows]}
                 if own:
-                    changes, metrics = method.step(net, anchor, batch, lr)
+                    changes, metrics = method.step(net, anchor, self._prepared(batch), lr)
                     net.set(changes)
-                    _add(sums, metrics)
-                    continue
-                loss, metrics = method.loss(net, anchor, batch)
-                loss.backward()
-                for parameter in resting:
-                    parameter.grad = None  # which the optimiser passes over
-                if training.clip_norm:
-                    nn.utils.clip_grad_norm_(parameters, training.clip_norm)
-                if self._channels_last:
-                    align_gradients(parameters)
-                optimiser.step()
-                optimiser.zero_grad(set_to_none=True)
-                _add(sums, {"loss": loss, **metrics})
+                elif self._recorded:
+                    metrics = self._repeated(net, anchor, optimiser, batch, resting)
+                else:
+                    metrics = self._step(net, anchor, optimiser, batch, resting)
+                _add(sums, metrics)
         return {name: total.double() / len(plan) for name, total in sums.items()}
 
-    def _optimiser(self, client: str, module: nn.Module, lr: float) -> torch.optim.SGD:
-        parameters = trainable(self._method, client, module)
+    def _prepared(self, batch: Tree) -> Batch:
+        drawn = {name: tensor for name, tensor in batch.items() if name not in ("x", "y")}
+        return Batch(*self._prepare.apply(batch["x"], batch["y"], drawn))
+
+    def _step(
+        self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, resting: Iterable[str]
+    ) -> Metrics:
+        """One step; its metrics. `batch`: samples `x`, labels `y`, and what was drawn for them."""
+        parameters = [p for group in optimiser.param_groups for p in group["params"]]
+        loss, metrics = self._method.loss(net, anchor, self._prepared(batch))
+        loss.backward()
+        for name in covered(net.tensors, resting):
+            net.module.get_parameter(name).grad = None  # which the optimiser passes over
+        if self._training.clip_norm:
+            nn.utils.clip_grad_norm_(parameters, self._training.clip_norm)
+        if self._channels_last:
+            align_gradients(parameters)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        return {"loss": loss.detach(), **metrics}
+
+    def _repeated(
+        self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, resting: tuple[str, ...]
+    ) -> Metrics:
+        """See `_step`; recorded when a batch of its shape comes for the first time."""
+        shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.items())
+        key = (id(optimiser), shapes, resting)
+        if key not in net.recorded:
+            momenta = [state["momentum_buffer"] for state in optimiser.state.values()]
+            changed = [*net.module.parameters(), *net.module.buffers(), *momenta]
+            net.recorded[key] = RecordedStep(
+                lambda given: self._step(net, anchor, optimiser, given, resting), batch, changed
+            )
+        return net.recorded[key](batch)
+
+    def _optimiser(self, client: str, net: _Resident, lr: float) -> torch.optim.SGD:
+        """An optimiser without momentum so far; where steps are recorded it is always the same, with its tensors."""
+        parameters = trainable(self._method, client, net.module)
         plain = covered(parameters, self._method.undecayed())
         groups = [
             {
@@ -258,13 +290,30 @@ class SequentialEngine:
             },
             {"params": [p for n, p in parameters.items() if n in plain], "weight_decay": 0.0},
         ]
-        return torch.optim.SGD(
-            [g for g in groups if g["params"]],
-            lr=lr,
-            momentum=self._training.momentum,
-            nesterov=self._training.nesterov,
-            fused=True,
-        )
+
+        def made(rate: float | Tensor) -> torch.optim.SGD:
+            return torch.optim.SGD(
+                [g for g in groups if g["params"]],
+                lr=rate,
+                momentum=self._training.momentum,
+                nesterov=self._training.nesterov,
+                fused=True,
+            )
+
+        if not self._recorded:
+            return made(lr)
+        key = tuple(parameters)
+        if key not in net.optimisers:
+            new = net.optimisers[key] = made(torch.zeros((), dtype=torch.float32, device=self._device))
+            if self._training.momentum:
+                for parameter in parameters.values():
+                    new.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        optimiser = net.optimisers[key]
+        for group in optimiser.param_groups:
+            group["lr"].fill_(lr)
+        for state in optimiser.state.values():
+            state["momentum_buffer"].zero_()
+        return optimiser
 
     def _evaluate(self, job: Job) -> Evaluation:
         test = self._data[job.client].test

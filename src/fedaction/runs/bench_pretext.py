@@ -319,8 +319,8 @@ def _contenders(
     jobs = jobs_of(method, training.seed, device)
     server = replace(initial_state(method, training.seed), shared=jobs[0].payload)
     options: dict[str, Any] = {"precision": "bf16" if fast else "fp32", "channels_last": fast, "compiled": compiled}
-    ours = SequentialEngine(method, phones, training, device, **options)
-    ours4 = SequentialEngine(method, phones, small, device, **options)
+    ours = SequentialEngine(method, phones, training, device, **options, recorded=True)
+    ours4 = SequentialEngine(method, phones, small, device, **options, recorded=True)
     plain = PlainLoop(method, training, device, **options)
     eager = PlainLoop(method, small, device, channels_first=True)
     drawn = {job.client: epoch_of(training, method.task, phones[job.client].train.x, job, device) for job in jobs}

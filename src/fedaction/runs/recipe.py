@@ -109,6 +109,8 @@ class RunSettings(Settings):
     """Vectorised engine: clients per stack; 0: as many as fit."""
     compile_step: bool = False
     """Compile networks (vectorised engine: the stacked step) with torch.compile: minutes first, then faster steps."""
+    record_step: bool = False
+    """Sequential engine on a GPU: it repeats a recorded local step by itself; much faster where batches are small."""
     tf32: bool = True
     """On a GPU: faster float32 products with 10-bit mantissas."""
     precision: Precision = "fp32"
@@ -141,6 +143,7 @@ _NOT_HASHED = {
     "workers",
     "clients_per_step",
     "compile_step",
+    "record_step",
     "channels_last",
     "checkpoint_every",
     "keep_checkpoints",

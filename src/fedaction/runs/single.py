@@ -198,6 +198,7 @@ class SingleRun:
             precision=run.precision,
             channels_last=run.channels_last,
             compiled=run.compile_step,
+            recorded=run.record_step,
         )
 
     # One round

@@ -56,7 +56,7 @@ class VCOP:
             raise ValueError(f"clips {self.clips}, interval {self.interval}: needed are 2 clips and no gap below 0")
 
     def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
-        """`starts` (count, clips) of clips in time's order, `label` (count,), and a view; see `Pretext.draw`."""
+        """`starts` (count, clips) of clips as they are shown, `label` (count,), and a view; see `Pretext.draw`."""
         check_recording(shape, self.frames + self.clips - 1, f"{self.clips} different clips of {self.frames} frames")
         spare = shape[0] - self.clips * self.frames
         gap = min(self.interval, spare // (self.clips - 1))
@@ -67,6 +67,7 @@ class VCOP:
             step = (shape[0] - self.frames + 1) / self.clips
             starts = torch.tensor([int(step / 2 + step * i) for i in range(self.clips)]).expand(count, -1)
         label = below(torch.full((count,), len(self.orders)), random)
+        starts = starts.gather(1, torch.tensor(self.orders)[label])
         return {"starts": starts, "label": label, **draw_view(count, shape, self.size, self.scales, random)}
 
     @property
@@ -77,9 +78,7 @@ class VCOP:
     def apply(self, x: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """(N, clips, frames, size, size, 3) float32 shuffled clips and (N,) int64 labels; see `Pretext.apply`."""
         x, drawn, lead = levelled(x, drawn)
-        order = torch.tensor(self.orders).to(x.device, non_blocking=True)[drawn["label"]]
-        starts = drawn["starts"].gather(1, order)
-        frames = starts[..., None] + torch.arange(self.frames, device=x.device)  # N, clips, frames
+        frames = drawn["starts"][..., None] + torch.arange(self.frames, device=x.device)  # N, clips, frames
         clips = view(picked(x, frames.flatten(1)), drawn, self.size)
         return clips.reshape(*lead, self.clips, self.frames, *clips.shape[2:]), drawn["label"].reshape(lead)
 
