@@ -149,11 +149,13 @@ def test_the_whole_network_is_evaluated_with_standard_strides(arrays, tmp_path):
     card = Card(classes=tuple("abcde"), frames=8, resize=16, crop=16)
     save_model(tmp_path / "model.safetensors", network, card)
     model = str(tmp_path / "model.safetensors")
-    for strides, expected in (("standard", (1, 2, 2, 2)), ("own", (1, 2, 2, 1))):
+    for strides, expected in (("standard", (1, 2, 2, 2)), ("own", (1, 2, 2, 1)), ("ctp", (1, 2, 2, 1))):
         backbone = Backbones(model, keys(arrays, strides=strides).settings).of(0)
         assert (backbone.arguments["image_strides"], backbone.frozen) == (expected, 0)
         assert backbone.classifier is None and not backbone.training
         assert all(torch.equal(weight, network.state_dict()[name]) for name, weight in backbone.state_dict().items())
+    random = Backbones("random", keys(arrays, strides="ctp", width=4).settings).of(0)
+    assert random.arguments["image_strides"] == (1, 2, 2, 1)
     heard: list[str] = []
 
     class Hearing(Quiet):

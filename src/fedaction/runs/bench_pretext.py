@@ -92,7 +92,7 @@ def bench_pretext(
     that a noisy machine disturbs all alike. A clip is what passes the network: VCOP has three of each recording.
 
     - `ours`: a round of FedVSSL by the sequential engine: every client's epoch, and the server's step. On a GPU in
-      bfloat16, with channels last and compiled; on a CPU in float32, as it is.
+      bfloat16, with channels last, compiled and recorded; on a CPU in float32, as it is.
     - `plain`: the same epochs by a plain loop, with the same task, network, precision and batch, but no federation.
     - `eager`: a plain float32 loop over one client at batch 4, channels first, not compiled: how the reference
       trains. On a GPU without TF32; `eager_tf32` is the same with it.

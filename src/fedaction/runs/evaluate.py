@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedaction.engines.base import check_precision, set_precision
 from fedaction.federation.seeds import generator
+from fedaction.methods.pretext.ctp import STRIDES
 from fedaction.models.files import Card, load_model
 from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
@@ -39,7 +40,10 @@ from fedaction.runs.teacher import file_digest
 RANDOM = "random"
 """The model that is no file."""
 
-_STANDARD: dict[str, Any] = {"frame_strides": (1, 2, 2, 2), "image_strides": (1, 2, 2, 2)}
+_STRIDES: dict[str, dict[str, Any]] = {
+    "standard": {"frame_strides": (1, 2, 2, 2), "image_strides": (1, 2, 2, 2)},
+    "ctp": {"frame_strides": (1, 2, 2, 2), "image_strides": STRIDES},
+}
 _R3D: dict[str, Any] = {"stem_frames": 3, "pool": False, "eps": 1e-3}
 
 
@@ -254,8 +258,7 @@ class Backbones:
             self._weights = {k: v for k, v in network.state_dict().items() if not k.startswith("classifier.")}
             sha256 = file_digest(Path(model))
         self.arguments: dict[str, Any] = arguments | {"classes": 0, "frozen": 0}
-        if settings.strides == "standard":
-            self.arguments |= _STANDARD
+        self.arguments |= _STRIDES.get(settings.strides, {})
         fresh = ResNet3D(**self.arguments)
         self.about: dict[str, Any] = {
             "model": model,

@@ -58,8 +58,8 @@ class EvaluateSettings(Settings):
     """Of a network with random weights: channels of the first stage."""
     stem: Literal["r3d", "hara"] = "r3d"
     """Of a network with random weights: FedVSSL's R3D, or Hara's, which `fedaction distil` trains."""
-    strides: Literal["standard", "own"] = "standard"
-    """standard: 2 at stages 2 to 4, which FedVSSL evaluates with; own: those the network was trained with."""
+    strides: Literal["standard", "ctp", "own"] = "standard"
+    """standard: 2 at stages 2 to 4, as FedVSSL evaluates; ctp: 1 at stage 4, for small clips; own: as in training."""
 
     pooling: Pooling = "mean"
     """Retrieval: mean of the last map, or max over squares of 2 x 2 (VCOP)."""
