@@ -86,6 +86,13 @@ def test_channels_last_in_single_precision():
     assert_same(updates(method, clients, channels_last=True), updates(method, clients), 1e-5)
 
 
+def test_without_a_gpu_steps_are_taken_one_by_one():
+    clients, method = video_method("speed")
+    assert_same(updates(method, clients, recorded=True), updates(method, clients), 0.0)
+    one, other = (parse_recipe({"method": "fedavg", "record_step": given}) for given in (False, True))
+    assert one.configuration() == other.configuration()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ctp", "speed"])
 def test_a_compiled_network_is_compiled_once_for_all_clients_and_rounds(double, kind):
