@@ -40,7 +40,7 @@ class RecordedStep:
                 step(self._places)
         # Other threads may go on with the GPU meanwhile.
         with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
-            self._found = step(self._places)
+            self._found = {name: tensor.detach() for name, tensor in step(self._places).items()}
         torch.cuda.current_stream().wait_stream(stream)
         with torch.no_grad():
             for tensor, was in zip(changed, kept, strict=True):

@@ -263,7 +263,7 @@ class SequentialEngine:
             align_gradients(parameters)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
-        return {"loss": loss.detach(), **metrics}
+        return {"loss": loss, **metrics}
 
     def _repeated(
         self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, resting: tuple[str, ...]
