@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
@@ -40,18 +40,23 @@ def in_order(jobs: Iterable[Callable[[], _T]], workers: int = 0) -> Iterator[_T]
     `workers`: how many; 0: one for each core.
     """
     workers = workers or cores()
-    pending: deque[Future[_T]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="jobs") as pool:
-        try:
-            for job in jobs:
-                pending.append(pool.submit(job))
-                if len(pending) > 2 * workers:
-                    yield pending.popleft().result()
-            while pending:
+        yield from in_order_by(pool, jobs, 2 * workers)
+
+
+def in_order_by(pool: Executor, jobs: Iterable[Callable[[], _T]], ahead: int) -> Iterator[_T]:
+    """Results of jobs, in their order, by a pool that has at most `ahead` more than the one that is waited for."""
+    pending: deque[Future[_T]] = deque()
+    try:
+        for job in jobs:
+            pending.append(pool.submit(job))
+            if len(pending) > ahead:
                 yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
 
 
 def start_worker() -> None:

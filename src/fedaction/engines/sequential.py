@@ -10,15 +10,16 @@ the same whoever runs it, so the results do not depend on the number of workers 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientData
+from fedaction.data.processes import in_order_by
 from fedaction.engines.base import (
     Applied,
     Evaluation,
@@ -154,17 +155,7 @@ class SequentialEngine:
         self._pool.shutdown(cancel_futures=True)
 
     def _in_order(self, work: Callable[[Job], _Result], jobs: Iterable[Job]) -> Iterator[_Result]:
-        pending: deque[Future[_Result]] = deque()
-        try:
-            for job in jobs:
-                pending.append(self._pool.submit(_named, work, job))
-                if len(pending) > self._workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        return in_order_by(self._pool, (partial(_named, work, job) for job in jobs), self._workers)
 
     def _resident(self, client: str, role: str) -> _Resident:
         """This worker's network for a client's architecture: one to train, one for the anchor."""
