@@ -61,61 +61,70 @@ def pasted(clips: Tensor, drawn: Drawn) -> Tensor:
     Returns:
         A new tensor of the same shape.
     """
-    boxes, source = drawn["boxes"], drawn["source"]
+    boxes = drawn["boxes"]
     sides = (boxes[..., 2:] - boxes[..., :2]).mean(2)
     order = (sides[..., 0] * sides[..., 1]).argsort(dim=1, descending=True, stable=True)
-    row = torch.arange(len(clips), device=clips.device)
-    origin = boxes[row[:, None], torch.arange(boxes.shape[1], device=clips.device), source]  # N, B, 4
+    rows = torch.arange(len(clips), device=clips.device)[:, None]
+    boxes, source, shape, edge, opacity = (
+        tensor[rows, order] for tensor in (boxes, *(drawn[name] for name in ("source", "shape", "edge", "opacity")))
+    )
+    start = boxes[rows, torch.arange(boxes.shape[1], device=clips.device), source]  # N, B, 4
+    form = _form(start, shape, edge, clips.shape[2])
+    stills = torch.cat([picked(clips, source), form[..., None]], -1)  # N, B, S, S, 4
+    places, inside = _places(start, boxes, clips.shape[2])
+    across, down = (inside[..., 0, :] * opacity[..., None])[..., None, :], inside[..., 1, :, None]
     result = clips
-    for which in order.unbind(1):
-        box, start = boxes[row, which], origin[row, which]  # N, F, 4 and N, 4
-        still = picked(clips, source[row, which, None])  # N, 1, S, S, 3
-        form = _form(start, drawn["shape"][row, which], drawn["edge"][row, which], clips.shape[2])
-        colours, alpha = _resized(torch.cat([still[:, 0], form[..., None]], -1), start, box)
-        alpha = alpha * drawn["opacity"][row, which][..., None, None, None]
-        result = torch.lerp(result, colours, alpha)
+    for box in range(boxes.shape[1]):
+        filled = _sampled(stills[:, box], places[:, box])
+        alpha = filled[..., 3] * across[:, box] * down[:, box]
+        result = torch.lerp(result, filled[..., :3], alpha[..., None])
     return result
 
 
 def _form(box: Tensor, shape: Tensor, edge: Tensor, size: int) -> Tensor:
-    """(N, 4) boxes, (N,) shapes and edges to (N, size, size): how opaque each pixel of a patch is."""
+    """(N, B, 4) boxes, (N, B) shapes and edges to (N, B, size, size): how opaque each pixel of a patch is."""
     pixels = torch.arange(size, device=box.device, dtype=box.dtype)
-    sides = box[:, 2:] - box[:, :2]
-    middle = box[:, :2] + ((sides - 1) / 2).floor()
-    far = ((pixels - middle[..., None]) / sides[..., None]).abs()  # N, 2, size: x, y
-    x, y = far[:, 0, None, :], far[:, 1, :, None]
-    shape, edge = shape[:, None, None], edge[:, None, None]
+    sides = box[..., 2:] - box[..., :2]
+    middle = box[..., :2] + ((sides - 1) / 2).floor()
+    far = ((pixels - middle[..., None]) / sides[..., None]).abs()  # N, B, 2, size: x, y
+    x, y = far[..., 0, None, :], far[..., 1, :, None]
+    shape, edge = shape[..., None, None], edge[..., None, None]
     distance = torch.where(shape == 0, torch.maximum(x, y), torch.where(shape == 1, torch.hypot(x, y), x + y))
     alpha = ((shape == 0) | (distance < 0.5)).to(box.dtype)
     fading = ((0.5 - distance) / edge.clamp(min=1e-6)).clamp(0, 1)
     return torch.where(edge > 0, alpha * fading, alpha)
 
 
-def _resized(still: Tensor, start: Tensor, boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """What is under a box of a picture, at each of a trajectory's boxes.
+def _places(start: Tensor, boxes: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Which column (and which row) of a picture each column (row) of a frame shows.
 
     Args:
-        still: (N, S, S, 4) colours and opacity.
-        start: (N, 4) boxes in it.
-        boxes: (N, F, 4) boxes to fill.
+        start: (N, B, 4) boxes in pictures.
+        boxes: (N, B, F, 4) boxes to fill with what lies under those.
+        size: rows and columns of a picture.
 
     Returns:
-        (N, F, S, S, 3) colours and (N, F, S, S, 1) opacities, which are 0 outside boxes.
+        (N, B, F, 2, size) places from -1 to 1, of columns and of rows, and as many ones and zeros: whether the column
+        or row meets its box.
     """
-    count, frames, _ = boxes.shape
-    size = still.shape[1]
-    pixels = torch.arange(size, device=still.device, dtype=boxes.dtype)
-    low, high = boxes[..., :2, None], boxes[..., 2:, None]  # N, F, 2, 1: x, y
-    from_low, from_high = start[:, None, :2, None], start[:, None, 2:, None]
-    inside = (pixels >= low) & (pixels < high)  # N, F, 2, S
+    pixels = torch.arange(size, device=boxes.device, dtype=boxes.dtype)
+    low, high = boxes[..., :2, None], boxes[..., 2:, None]  # N, B, F, 2, 1: x, y
+    from_low, from_high = start[:, :, None, :2, None], start[:, :, None, 2:, None]
+    inside = (pixels >= low) & (pixels < high)
     at = from_low + (pixels + 0.5 - low) * ((from_high - from_low) / (high - low)) - 0.5
     at = torch.minimum(torch.maximum(at, from_low), from_high - 1)  # between pixels of the patch alone
-    at = (2 * at + 1) / size - 1
-    x, y = torch.broadcast_tensors(at[:, :, 0, None, :], at[:, :, 1, :, None])
-    grid = torch.stack([x, y], -1).reshape(count, frames * size, size, 2)
+    return (2 * at + 1) / size - 1, inside.to(boxes.dtype)
+
+
+def _sampled(still: Tensor, places: Tensor) -> Tensor:
+    """(N, S, S, 4) pictures at (N, F, 2, S) places: (N, F, S, S, 4), bilinearly."""
+    count, frames, _, size = places.shape
+    grid = torch.stack(torch.broadcast_tensors(places[:, :, 0, None, :], places[:, :, 1, :, None]), -1)
     filled = F.grid_sample(
-        still.permute(0, 3, 1, 2), grid, mode="bilinear", padding_mode="border", align_corners=False
+        still.permute(0, 3, 1, 2),
+        grid.reshape(count, frames * size, size, 2),
+        mode="bilinear",
+        padding_mode="border",
+        align_corners=False,
     )
-    filled = filled.view(count, 4, frames, size, size).permute(0, 2, 3, 4, 1)
-    covered = inside[:, :, 0, None, :] & inside[:, :, 1, :, None]
-    return filled[..., :3], filled[..., 3:] * covered[..., None]
+    return filled.view(count, 4, frames, size, size).permute(0, 2, 3, 4, 1)
