@@ -212,11 +212,12 @@ class Preparation:
     task: Task | None
     augment: Augment | None
 
-    def draw(self, steps: int, batch: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
-        """What is drawn for an epoch's batches of samples of a shape, (steps, batch, ...) by name.
+    def draw(self, plan: Tensor, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+        """What is drawn for a job's (steps, batch) plan and samples of a shape, (steps, batch, ...) by name.
 
         A task's at once: its many small operations take for thousands of samples little longer than for one.
         """
+        steps, batch = plan.shape
         if self.task is not None:
             drawn = self.task.draw(steps * batch, shape, random)
             return {name: tensor.unflatten(0, (steps, batch)) for name, tensor in drawn.items()}

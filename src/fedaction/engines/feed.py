@@ -38,13 +38,8 @@ class Feed:
         shape = tuple(self._x.shape[1:])
         found: dict[str, list[Tensor]] = {}
         for job, plan in zip(jobs, plans, strict=True):
-            random, (steps, batch) = augmentation_of(training, job), plan.shape
-            epochs = [
-                self._prepare.draw(steps // training.local_epochs, batch, shape, random)
-                for _ in range(training.local_epochs)
-            ]
-            for name in epochs[0]:
-                found.setdefault(name, []).append(padded(torch.cat([e[name] for e in epochs]), longest, 0))
+            for name, tensor in self._prepare.draw(plan, shape, augmentation_of(training, job)).items():
+                found.setdefault(name, []).append(padded(tensor, longest, 0))
         self._drawn = {name: torch.stack(tensors, 1).to(device) for name, tensors in found.items()}
 
     def batch(self, step: int, active: int) -> tuple[Tensor, Tensor]:

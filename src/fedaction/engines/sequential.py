@@ -216,23 +216,23 @@ class SequentialEngine:
         method, training, train = self._method, self._training, self._data[job.client].train
         lr, own = training.lr_at(job.round), method.overrides("step")
         optimiser = self._optimiser(job.client, net, lr)
-        plan, random = plan_of(training, job, len(train)), augmentation_of(training, job)
+        plan = plan_of(training, job, len(train))
+        drawn = self._prepare.draw(plan, tuple(train.x.shape[1:]), augmentation_of(training, job))
+        drawn = {name: sent(tensor, self._device) for name, tensor in drawn.items()}
+        rests = [method.resting(epoch, training.local_epochs) for epoch in range(training.local_epochs)]
         sums: dict[str, Tensor] = {}
-        for epoch, order in enumerate(plan.unflatten(0, (training.local_epochs, -1))):
-            drawn = self._prepare.draw(len(order), order.shape[1], tuple(train.x.shape[1:]), random)
-            drawn = {name: sent(tensor, self._device) for name, tensor in drawn.items()}
-            resting = method.resting(epoch, training.local_epochs)
-            for step, rows in enumerate(sent(order, self._device)):
-                batch = {name: tensor[step] for name, tensor in drawn.items()}
-                batch |= {"x": train.x[rows], "y": train.y[rows]}
-                if own:
-                    changes, metrics = method.step(net, anchor, self._prepared(batch), lr)
-                    net.set(changes)
-                elif self._recorded:
-                    metrics = self._repeated(net, anchor, optimiser, batch, resting)
-                else:
-                    metrics = self._step(net, anchor, optimiser, batch, resting)
-                _add(sums, metrics)
+        for step, rows in enumerate(sent(plan, self._device)):
+            batch = {name: tensor[step] for name, tensor in drawn.items()}
+            batch |= {"x": train.x[rows], "y": train.y[rows]}
+            resting = rests[step * training.local_epochs // len(plan)]
+            if own:
+                changes, metrics = method.step(net, anchor, self._prepared(batch), lr)
+                net.set(changes)
+            elif self._recorded:
+                metrics = self._repeated(net, anchor, optimiser, batch, resting)
+            else:
+                metrics = self._step(net, anchor, optimiser, batch, resting)
+            _add(sums, metrics)
         return {name: total.double() / len(plan) for name, total in sums.items()}
 
     def _prepared(self, batch: Tree) -> Batch:

@@ -224,7 +224,7 @@ def epoch_of(
     """An epoch's (steps, batch) order and what is drawn for it, on the device."""
     plan = plan_of(training, job, len(recordings))
     random = augmentation_of(training, job)
-    drawn = Preparation(task, None).draw(len(plan), plan.shape[1], tuple(recordings.shape[1:]), random)
+    drawn = Preparation(task, None).draw(plan, tuple(recordings.shape[1:]), random)
     return sent(plan, device), {name: sent(tensor, device) for name, tensor in drawn.items()}
 
 
