@@ -101,6 +101,7 @@ def test_the_papers_scale():
     assert central.lr * central.lr_decay**central.rounds == pytest.approx(1e-4, rel=1e-3)
     (vcop,) = [row for row in FEDVSSL["fedvssl/table1"].rows if row.label == ("VCOP", "federated")]
     assert bench.recipe(vcop).run.lr == 0.001
+    assert Workbench(bench.setting, Path("unused"), overrides={"lr": 0.5}).recipe(vcop).run.lr == 0.5
     (work, _) = fedvssl_models.of_network(item, bench, fedvssl_models.Network("", "random", Path("unused"), 0))
     settings = work.recipe.settings
     assert (settings.finetune_epochs, settings.probe_epochs, settings.clips, settings.crop) == (150, 100, 10, 112)
@@ -125,7 +126,7 @@ def test_rows_change_only_what_they_vary_and_items_share_runs(scale: str):
 def test_epochs_follow_the_federation():
     item = FEDVSSL["fedvssl/table3"]
     setting = setting_of(item, "stage", "small")
-    for overrides, epochs in (({}, (400, 120)), ({"rounds": 60}, (80, 24)), ({"local_epochs": 1}, (50, 15))):
+    for overrides, epochs in (({}, (800, 240)), ({"rounds": 60}, (80, 24)), ({"local_epochs": 1}, (100, 30))):
         bench = Workbench(setting, Path("unused"), overrides=overrides)
         assert tuple(bench.recipe(row).run.rounds for row in item.rows[:2]) == epochs
 

@@ -190,6 +190,7 @@ class Workbench:
         known = self.known(row.method)
         mine = {key: value for key, value in self.overrides.items() if key in known}
         own = {**self.setting.network(row.overrides.get("backbone", "")), **self.setting.methods.get(row.method, {})}
+        own |= self.setting.tasks.get(row.overrides.get("pretext", ""), {})
         data = self.setting.datasets.get(row.data, {})
         if row.method == "centralvssl":
             mine |= schedule(self.setting, row.data, self.overrides)

@@ -103,7 +103,7 @@ def _tasks() -> tuple[Row, ...]:
         ),
     }
     tasks: dict[str, dict[str, Any]] = {
-        "VCOP": {"pretext": "vcop", "lr": 0.001},
+        "VCOP": {"pretext": "vcop"},
         "Speed": {"pretext": "speed"},
         "CtP": {},
     }

@@ -28,7 +28,7 @@ _RUN: dict[Scale, dict[str, Any]] = {
         **{"clip_frames": 4, "clip_size": 16, "model_width": 2, "evaluate_every": 10},
     },
     "small": {
-        **{"rounds": 300, "clients_per_round": 5, "batch_size": 28, "models_every": 50},
+        **{"rounds": 600, "clients_per_round": 5, "batch_size": 28, "models_every": 100},
         **{"local_epochs": 8, "lr": 0.1, "momentum": 0.9},
         **{"clip_frames": 8, "clip_size": 32, "model_width": 16, "evaluate_every": 1000, "checkpoint_every": 100},
     },
@@ -45,6 +45,12 @@ _CENTRALLY: dict[str, Any] = {
     **{"momentum": 0.9, "clients_per_round": 0, "local_epochs": 1},
     **{"models_every": 0, "checkpoint_every": 5},
 }
+_TASKS: dict[Scale, dict[str, dict[str, Any]]] = {
+    "tiny": {"vcop": {"lr": 0.001}},
+    "small": {"vcop": {"lr": 0.01}},
+    "paper": {"vcop": {"lr": 0.001}},
+}
+"""VCOP learns at a tenth of the other tasks' rate."""
 _POOLED: dict[Scale, dict[str, Any]] = {
     "tiny": {"batch_size": 32},
     "small": {"batch_size": 112},
@@ -229,4 +235,5 @@ def _setting(
         models=_EVALUATE[scale],
         downstream=downstream,
         stand_ins=names,
+        tasks=_TASKS[scale],
     )

@@ -91,6 +91,7 @@ class Setting:
         models: Edge: keys of the distillation that gives the clients' network. FedVSSL: of the evaluations.
         stand_ins: Edge, FedVSSL: what each of the paper's datasets is replaced by.
         downstream: FedVSSL: evaluation keys of each dataset that networks are evaluated on.
+        tasks: FedVSSL: recipe keys of single pretext tasks at this scale.
     """
 
     data: str
@@ -107,6 +108,7 @@ class Setting:
     models: Mapping[str, Any] = field(default_factory=dict[str, Any])
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
     downstream: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
 
     def keys(self, among: Sequence[int] = ()) -> dict[str, Any]:
         """Recipe keys of a federation of some of the five clients; all that there are by default."""
