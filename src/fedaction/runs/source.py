@@ -41,11 +41,11 @@ class Source(Settings):
 
 
 def data_root(given: str, key: str, names: Sequence[str]) -> Path:
-    """The folder that holds a folder for each public dataset: a recipe key's, else the environment's."""
+    """The folder with a folder for each public dataset: a recipe key's ("": there is none) or the environment's."""
     place = given or os.environ.get("FEDACTION_DATA", "")
     if not place:
         raise ValueError(
             f"where {', '.join(names)} lies is not known: name the folder that holds a folder for each of "
-            f"{', '.join(names)} in the recipe key {key} or in the environment variable FEDACTION_DATA"
+            f"{', '.join(names)} in {key and f'the recipe key {key} or in '}the environment variable FEDACTION_DATA"
         )
     return Path(place)

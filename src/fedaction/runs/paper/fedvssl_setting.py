@@ -127,7 +127,7 @@ def fedvssl_setting(data: str, scale: str) -> Setting:
         return _setting(data, size, "the synthetic stage", _footage(size), _STAND_INS)
     if data == "real":
         names = {**_STAND_INS, UCF: "UTD-MHAD depth, tested on other people", HMDB: "AIRTLab, single actions"}
-        root = data_root("", "--data real", ("utd_mhad", "airtlab"))
+        root = data_root("", "", ("utd_mhad", "airtlab"))
         sets = {
             UCF: {"video_set": "utd_depth", "video_root": str(root / "utd_mhad")},
             HMDB: {"video_set": "airtlab", "video_task": "action", "video_root": str(_found(root, AIRTLAB))},
