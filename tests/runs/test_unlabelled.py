@@ -22,6 +22,7 @@ RECIPE = {**PHONES, "baselines": ["fedu"], "rounds": 2, "lr": 0.01}
 def test_phones_learn_together_and_what_they_learned_is_a_backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
     result = run_study(parse_recipe(RECIPE), tmp_path / "run")
+    assert result["metric"] == "recall at 1"
     assert len(result["clients"]) == 4 and all(0 <= (v or 0) <= 1 for v in result["clients"].values())
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     assert {row.name for row in rows if row.split == "train"} >= {"loss"}

@@ -21,6 +21,7 @@ from fedaction.runs.files import clear_partial, only_one, read_json, write_atomi
 from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
 from fedaction.runs.report import write_report
+from fedaction.runs.report.page import measure_of
 from fedaction.runs.single import Progress, SingleRun, choose_device
 from fedaction.runs.source import Tell
 
@@ -191,7 +192,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "name": recipe.run.name,
         "method": recipe.run.method,
         "seed": recipe.run.seeds[0],
-        "metric": METRIC,
+        "metric": measure_of([recipe.run.method]),
         "mean": statistics.fmean(seen),
         "std": None,
         "clients": clients,
