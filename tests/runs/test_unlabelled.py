@@ -10,10 +10,12 @@ from fedaction.cli import app
 from fedaction.cli.common import Bar
 from fedaction.evaluation.neighbours import middle
 from fedaction.models.files import ModelFileError, load_model
+from fedaction.runs.checkpoint import CheckpointError
 from fedaction.runs.metrics import read_rows
+from fedaction.runs.networks import network_file, read_network
 from fedaction.runs.predict import recogniser
 from fedaction.runs.recipe import dump_recipe, parse_recipe
-from fedaction.runs.study import run_study
+from fedaction.runs.study import Quiet, run_study
 from tests.conftest import PHONES
 
 RECIPE = {**PHONES, "baselines": ["fedu"], "rounds": 2, "lr": 0.01}
@@ -33,6 +35,32 @@ def test_phones_learn_together_and_what_they_learned_is_a_backbone(tmp_path: Pat
     assert result["baselines"]["fedu"]["bytes_up"] > result["bytes_up"]  # which sends its head, too
     with pytest.raises(ModelFileError, match="has no classifier"):
         recogniser(tmp_path / "run" / "model.safetensors")
+    _check_networks(tmp_path / "run")
+
+
+def _check_networks(run: Path) -> None:
+    """Whether a run's networks are found wherever they lie, its baseline's too, and what says that there is none."""
+    for home in (run, run / "baselines" / "fedu"):
+        assert network_file(home) == home / "model.safetensors"
+        wanted, card = load_model(home / "model.safetensors")
+        last = home / "checkpoints" / "round-000002.safetensors"
+        found, same = read_network(last, Quiet())
+        assert same == card and not found.training
+        assert all(torch.equal(found.state_dict()[name], tensor) for name, tensor in wanted.state_dict().items())
+    earlier, _ = read_network(run / "checkpoints" / "round-000001.safetensors", Quiet())
+    final, _ = read_network(run / "model.safetensors", Quiet())
+    assert not torch.equal(earlier.conv1.weight, final.conv1.weight)
+    (run / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"has no model.safetensors; but it has a checkpoint, .*round-000002"):
+        network_file(run)
+    recipe = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(recipe.replace("lr = 0.01", "lr = 0.02"))
+    last = run / "checkpoints" / "round-000002.safetensors"
+    with pytest.raises(CheckpointError, match="of another recipe than the run"):
+        read_network(last, Quiet())
+    (run / "recipe.toml").unlink()
+    with pytest.raises(ValueError, match=r"has the recipe.toml of their run"):
+        read_network(last, Quiet())
 
 
 def test_the_command_speaks_of_recall_where_nothing_is_labelled(tmp_path: Path):

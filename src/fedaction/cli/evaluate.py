@@ -18,7 +18,13 @@ if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait f
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A model file (.safetensors), or the word random: random weights.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A model file (.safetensors), a run's directory, or one of its checkpoints/*.safetensors; or the "
+            "word random: random weights."
+        ),
+    ],
     recipe: Annotated[Path | None, typer.Option(help="Keys, in one flat TOML file; all have defaults.")] = None,
     overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Set a key.")] = [],  # noqa: B006
     protocols: Annotated[str, typer.Option(help="Of retrieval, probe, finetune, with commas; default: all.")] = "",

@@ -21,20 +21,27 @@ from fedaction.runs.recipe import Recipe
 
 
 def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> bool:
-    """Writes what a federation has learned about video, where all clients share one network.
+    """Writes what `model_of` gives; whether there was something to write."""
+    found = model_of(recipe, clients, server)
+    if found is not None:
+        save_model(path, *found)
+    return found is not None
+
+
+def model_of(recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> tuple[ResNet3D, Card] | None:
+    """What a federation has learned about video, where all clients share one network, in evaluation mode.
 
     Args:
-        path: of the model file.
         recipe: of the run.
         clients: as they are before frozen stages have seen their clips.
-        server: the last state.
+        server: its state.
 
     Returns:
-        Whether there was a network to write: one for clips, all of it shared or frozen.
+        The network and its card; None where there is none for clips that is all shared or frozen.
     """
     clip, info = recipe.source.clip, clients[min(clients)]
     if clip is None or not is_clip(info.shape):
-        return False
+        return None
     kind = recipe.run.method
     method = METHODS[kind]([clients[name] for name in sorted(clients)], recipe.methods[kind])
     network = fresh(method, info, recipe.run.seeds[0])
@@ -49,10 +56,9 @@ def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], s
         clip = clip[0], method.task.size
         info = replace(info, shape=(method.task.frames, method.task.size, method.task.size, 3))
     if not isinstance(network, ResNet3D) or Scope.LOCAL in scopes.values():
-        return False
+        return None
     frames, height, *_ = info.shape
     stride, side = clip
     about = {"method": kind, "seed": recipe.run.seeds[0], "configuration": recipe.configuration()}
     card = Card(classes=classes, frames=frames, stride=stride, resize=side, crop=height, provenance=about)
-    save_model(path, network, card)
-    return True
+    return network.eval(), card

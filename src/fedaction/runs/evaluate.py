@@ -21,7 +21,7 @@ from torch import Tensor
 from fedaction.engines.base import check_precision, set_precision
 from fedaction.federation.seeds import generator
 from fedaction.methods.pretext.ctp import STRIDES
-from fedaction.models.files import Card, load_model
+from fedaction.models.files import Card
 from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.clip_augment import Augmentation
@@ -32,6 +32,7 @@ from fedaction.runs.evaluate_folder import Parts, check_folder, kept_in
 from fedaction.runs.evaluate_protocols import Evaluation, Features, precision_on
 from fedaction.runs.evaluate_recipe import EvaluateRecipe, EvaluateSettings, Perturbation
 from fedaction.runs.files import write_json
+from fedaction.runs.networks import network_file, read_network
 from fedaction.runs.pretrain import Splits
 from fedaction.runs.single import Progress, choose_device
 from fedaction.runs.study import Quiet
@@ -89,10 +90,10 @@ def run_evaluate(
     data: ClipData | None = None,
     folder: Path | None = None,
 ) -> EvaluateResult:
-    """Evaluates a model file, or a network with random weights.
+    """Evaluates a network: a model file's, a run's or a checkpoint's, or one with random weights.
 
     Args:
-        model: the file, or "random".
+        model: a model file, a run's directory or one of its `checkpoints/*.safetensors`; or "random".
         recipe: what to measure on what.
         result_file: where the result is written; it must not be there yet.
         progress: hears how it goes.
@@ -110,7 +111,7 @@ def run_evaluate(
         result_file.parent.mkdir(parents=True, exist_ok=True)  # rather than fail when all is done
     if folder is not None:
         check_folder(folder)
-    backbones = Backbones(model, settings)
+    backbones = Backbones(model, settings, progress)
     data = recipe.source.load(settings.data_seed) if data is None else data
     check_data(data, f"data = {settings.data!r}")
     window, digest = window_of(data, settings.crop), identity_of(data)
@@ -237,7 +238,7 @@ def augmentation_of(settings: EvaluateSettings, window: Window) -> Augmentation:
 class Backbones:
     """The network that is evaluated, without its classifier: the same for every seed, or random for each."""
 
-    def __init__(self, model: str, settings: EvaluateSettings) -> None:
+    def __init__(self, model: str, settings: EvaluateSettings, progress: Progress | None = None) -> None:
         """Reads the file, if there is one."""
         self.card: Card | None = None
         self._weights: dict[str, Tensor] | None = None
@@ -251,12 +252,13 @@ class Backbones:
                 raise ValueError(
                     f"{', '.join(given)}: only for {RANDOM!r} weights; a model file says itself what its network is"
                 )
-            if not Path(model).is_file():
+            if not Path(model).exists():
                 raise ValueError(f"there is no model file {model}; name one, or say {RANDOM!r} for random weights")
-            network, self.card = load_model(model)
+            file = network_file(Path(model))
+            network, self.card = read_network(file, progress or Quiet())
             arguments = dict(network.arguments)
             self._weights = {k: v for k, v in network.state_dict().items() if not k.startswith("classifier.")}
-            sha256 = file_digest(Path(model))
+            sha256 = file_digest(file)
         self.arguments: dict[str, Any] = arguments | {"classes": 0, "frozen": 0}
         self.arguments |= _STRIDES.get(settings.strides, {})
         fresh = ResNet3D(**self.arguments)
