@@ -24,8 +24,8 @@ from fedaction.runs.analyses import landscape as landscape_module
 from fedaction.runs.analyses.study import Study
 from fedaction.runs.analyses.target import Cost, way_of
 from fedaction.runs.checkpoint import latest_checkpoint
-from fedaction.runs.metrics import MetricsFile, Row, read_rows
-from fedaction.runs.report.page import SCRIPTS, measure_of
+from fedaction.runs.metrics import MetricsFile, Row, measure_of, read_rows
+from fedaction.runs.report.page import SCRIPTS
 from tests.conftest import PHONES, TINY
 
 RECIPE: dict[str, Any] = {**PHONES, "lr": 0.05, "workers": 1, "device": "cpu", "update_distances": True}

@@ -187,7 +187,7 @@ def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
 
 def _table(results: list[dict[str, Any]], key: str) -> Table:
     """Clients down, runs across: a federation has more clients than a terminal has room for columns."""
-    from fedaction.runs.report.page import measure_of
+    from fedaction.runs.metrics import measure_of
 
     table = Table(title=f"test {measure_of(result['method'] for result in results)}, %", show_footer=True)
     clients = list(dict.fromkeys(client for result in results for client in result["clients"]))

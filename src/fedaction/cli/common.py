@@ -80,7 +80,7 @@ class Bar:
 
 def _measure(label: str) -> str:
     """What the tests of a run measure, by its label: "METHOD" or "METHOD, seed N", in a paper's after "ROW: "."""
-    from fedaction.runs.report.page import measure_of  # torch takes seconds to load, and is by now
+    from fedaction.runs.metrics import measure_of  # torch takes seconds to load, and is by now
 
     if label == "runs":
         return "result"  # of runs of any method, side by side

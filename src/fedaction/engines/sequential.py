@@ -219,12 +219,11 @@ class SequentialEngine:
         plan = plan_of(training, job, len(train))
         drawn = self._prepare.draw(plan, tuple(train.x.shape[1:]), augmentation_of(training, job))
         drawn = {name: sent(tensor, self._device) for name, tensor in drawn.items()}
-        rests = [method.resting(epoch, training.local_epochs) for epoch in range(training.local_epochs)]
         sums: dict[str, Tensor] = {}
         for step, rows in enumerate(sent(plan, self._device)):
             batch = {name: tensor[step] for name, tensor in drawn.items()}
             batch |= {"x": train.x[rows], "y": train.y[rows]}
-            resting = rests[step * training.local_epochs // len(plan)]
+            resting = method.resting(step * training.local_epochs // len(plan), training.local_epochs)
             if own:
                 changes, metrics = method.step(net, anchor, self._prepared(batch), lr)
                 net.set(changes)

@@ -20,12 +20,11 @@ from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.recipe import Recipe
 
 
-def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> bool:
-    """Writes what `model_of` gives; whether there was something to write."""
+def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> None:
+    """Writes what `model_of` gives, if anything."""
     found = model_of(recipe, clients, server)
     if found is not None:
         save_model(path, *found)
-    return found is not None
 
 
 def model_of(recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> tuple[ResNet3D, Card] | None:

@@ -12,6 +12,8 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from fedaction.methods import METHODS
+
 
 @dataclass(frozen=True)
 class Row:
@@ -83,3 +85,10 @@ def read_rows(path: Path) -> list[Row]:
         except ValidationError as error:
             raise ValueError(f"{path}: line {number}: {error.errors()[0]['msg']}") from None
     return rows
+
+
+def measure_of(methods: Iterable[str]) -> str:
+    """What tests of runs measure: "accuracy", or "recall at 1" where methods learn without labels."""
+    kinds = {METHODS[name].overrides("task") for name in methods if name in METHODS}
+    words = [word for kind, word in ((False, "accuracy"), (True, "recall at 1")) if kind in kinds]
+    return " or ".join(words) or "accuracy"

@@ -13,8 +13,6 @@ from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import Progress
 from fedaction.runs.study import load_clients, parts_of
 
-CHECKPOINTS = "checkpoints"
-
 
 def network_file(place: Path) -> Path:
     """The file that a network is read from: of a run's directory its model file. Raises ValueError."""
@@ -22,7 +20,7 @@ def network_file(place: Path) -> Path:
         inner = place / "model.safetensors"
         if inner.is_file():
             return inner
-        kept = sorted((place / CHECKPOINTS).glob("*.safetensors"))
+        kept = sorted((place / "checkpoints").glob("*.safetensors"))
         hint = f"; but it has a checkpoint, {kept[-1]}" if kept else ""
         raise ValueError(f"{place} has no model.safetensors{hint}")
     return place
@@ -35,11 +33,11 @@ def read_network(file: Path, progress: Progress) -> tuple[ResNet3D, Card]:
     recordings are loaded for it. Raises ValueError.
     """
     file = file.resolve()  # its folders' names count
-    if file.parent.name != CHECKPOINTS or not file.with_suffix(".json").is_file():
+    if file.parent.name != "checkpoints" or not file.with_suffix(".json").is_file():
         return load_model(file)
     recipe = _recipe_of(file.parent.parent)
     state = load_checkpoint(file.parent, file.stem)
-    if state.configuration != recipe.configuration("rounds"):  # a run may have been made longer
+    if state.configuration != recipe.begun_as:
         raise CheckpointError(
             f"{file} is of another recipe than the run that it lies in; put the recipe.toml back as it was"
         )

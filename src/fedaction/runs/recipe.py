@@ -186,6 +186,11 @@ class Recipe:
         run = self.run.model_copy(update={"method": method, "baselines": (), "seeds": (seed,)})
         return Recipe(run, self.source, {method: self.methods[method]})
 
+    @property
+    def begun_as(self) -> str:
+        """The hash that a run's checkpoints carry; a run may be made longer, so rounds are not in it."""
+        return self.configuration("rounds")
+
     def configuration(self, *besides: str) -> str:
         """A hash of everything that decides the result of `method`, but for the seed and the keys named.
 

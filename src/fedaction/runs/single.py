@@ -160,7 +160,7 @@ class SingleRun:
 
     def _open(self) -> tuple[RunState, MetricsFile]:
         """The newest whole checkpoint whose metrics are there, or a fresh start."""
-        configuration = self.recipe.configuration("rounds")  # a run may be made longer
+        configuration = self.recipe.begun_as
         table = self.folder / "metrics.jsonl"
         checkpoints = self.folder / "checkpoints"
         checkpoints.mkdir(exist_ok=True)

@@ -18,10 +18,9 @@ from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
 from fedaction.runs.devices import fleet_of
 from fedaction.runs.files import clear_partial, only_one, read_json, write_atomically, write_json
-from fedaction.runs.metrics import Row, read_rows
+from fedaction.runs.metrics import Row, measure_of, read_rows
 from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
 from fedaction.runs.report import write_report
-from fedaction.runs.report.page import measure_of
 from fedaction.runs.single import Progress, SingleRun, choose_device
 from fedaction.runs.source import Tell
 

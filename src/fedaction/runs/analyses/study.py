@@ -18,8 +18,8 @@ from fedaction.engines.base import Applied
 from fedaction.federation.tree import Tree
 from fedaction.methods.start import fresh
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved
+from fedaction.runs.metrics import measure_of
 from fedaction.runs.recipe import Recipe, RecipeError, load_recipe
-from fedaction.runs.report.page import measure_of
 from fedaction.runs.single import SingleRun
 from fedaction.runs.study import Quiet, load_clients, parts_of
 
@@ -134,7 +134,7 @@ class Study:
     def _state(self, method: str, home: Path) -> RunState | None:
         table = home / "metrics.jsonl"
         state = latest_checkpoint(home / "checkpoints", table.stat().st_size if table.exists() else 0)
-        if state is not None and state.configuration != self.recipe.only(method, self.seed).configuration("rounds"):
+        if state is not None and state.configuration != self.recipe.only(method, self.seed).begun_as:
             raise ValueError(
                 f"{home} was trained with another configuration ({state.configuration}) than its recipe.toml now "
                 "has: put recipe.toml back as it was, or use the version of fedaction that trained it"

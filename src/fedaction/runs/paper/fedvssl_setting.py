@@ -45,12 +45,6 @@ _CENTRALLY: dict[str, Any] = {
     **{"momentum": 0.9, "clients_per_round": 0, "local_epochs": 1},
     **{"models_every": 0, "checkpoint_every": 5},
 }
-_TASKS: dict[Scale, dict[str, dict[str, Any]]] = {
-    "tiny": {"vcop": {"lr": 0.001}},
-    "small": {"vcop": {"lr": 0.01}},
-    "paper": {"vcop": {"lr": 0.001}},
-}
-"""VCOP learns at a tenth of the other tasks' rate."""
 _POOLED: dict[Scale, dict[str, Any]] = {
     "tiny": {"batch_size": 32},
     "small": {"batch_size": 112},
@@ -220,11 +214,12 @@ def _setting(
         rest |= {"video_side": side, "video_crop": side, "video_test_clips": 1}
         iid = {"video_by": "equal"}
         divisions = {name: {"video_by": "classes", "video_classes": count} for name, count in classes.items()}
+    base = {**_SHARED, **_RUN[scale]}
     return Setting(
         data,
         scale,
         about,
-        base={**_SHARED, **_RUN[scale]},
+        base=base,
         positions=tuple(place for place, name in enumerate(DOWNSTREAM) if name in downstream),
         parts={},
         rest=rest,
@@ -235,5 +230,5 @@ def _setting(
         models=_EVALUATE[scale],
         downstream=downstream,
         stand_ins=names,
-        tasks=_TASKS[scale],
+        tasks={"vcop": {"lr": base["lr"] / 10}},  # as in the paper
     )

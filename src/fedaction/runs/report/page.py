@@ -6,14 +6,14 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
-from fedaction.methods import METHODS
 from fedaction.runs.files import write_atomically
+from fedaction.runs.metrics import measure_of
 from fedaction.runs.report.clock import unit_of
 from fedaction.runs.report.collect import Curve, Final, MethodData, ReportData, collect
 from fedaction.runs.report.files import Analysis, Sample, Topology, finite
@@ -113,13 +113,6 @@ def summary(data: ReportData) -> str:
 def spelled(method: str) -> str:
     """A method's name as its authors write it, or as it is."""
     return _SPELLING.get(method, method)
-
-
-def measure_of(methods: Iterable[str]) -> str:
-    """What tests of runs measure: "accuracy", or "recall at 1" where methods learn without labels."""
-    kinds = {METHODS[name].overrides("task") for name in methods if name in METHODS}
-    words = [word for kind, word in ((False, "accuracy"), (True, "recall at 1")) if kind in kinds]
-    return " or ".join(words) or "accuracy"
 
 
 def _planned(data: ReportData) -> int | None:
