@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Threads would nest: the engine runs one worker per core, each with one thread.
 export OMP_NUM_THREADS ?= 1
+# Processes that run the tests.
+WORKERS ?= 2
 
-.PHONY: demo test lint docs bench clean install
+.PHONY: demo test arithmetic lint docs bench clean install
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    train FSAR beside plain averaging on the embedded stage, and write a report"
 	@echo "make test    run the tests"
+	@echo "make arithmetic  the engines, methods and analyses on the plainest arithmetic a processor can have"
 	@echo "make lint    ruff, pyright, import contracts"
 	@echo "make docs    run every code block in the docs and the README"
 	@echo "make bench   measure the engines against a bare PyTorch loop"
@@ -29,7 +32,12 @@ demo: install
 	$(BIN)/fedaction run recipes/fsar/demo.toml
 
 test: install
-	$(BIN)/python -m pytest --cov --cov-report=term -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term -m "not slow and not gpu"
+
+# The same on another processor's arithmetic: no test may depend on the last bits of a trained value.
+arithmetic: install
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/python -m pytest -n $(WORKERS) -q \
+		-m "not slow and not gpu" tests/engines tests/methods tests/evaluation $(wildcard tests/runs/test_analyses*.py)
 
 lint: install
 	$(BIN)/ruff check .

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import numpy.typing as npt
@@ -148,17 +147,6 @@ def test_without_align_a_turned_body_stays_turned() -> None:
     assert torch.equal(plain, centre(batch, KINECT_V2))
     assert torch.allclose(plain, prepare(batch, KINECT_V2, frames=16, align=False)[0], atol=1e-5)
     assert not torch.allclose(plain, normalise(batch, KINECT_V2), atol=0.1)
-
-
-def test_normalise_is_fast() -> None:
-    x = torch.randn(2048, 1, 50, 25, 3)
-    normalise(x, KINECT_V2)
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        normalise(x, KINECT_V2)
-        seconds.append(time.perf_counter() - start)
-    assert 2048 / min(seconds) > 3000  # far below what is expected, so that a busy machine passes
 
 
 def test_an_absent_body_stays_zero() -> None:

@@ -103,7 +103,7 @@ def test_json_is_one_object_on_standard_output(done):
     assert (found["run"], found["method"], found["metric"]) == (str(folder), "fsar", "accuracy")
     assert found["clients"].keys() == CLIENTS and found["rounds"] == 2 and found["complete"] is True
     assert found["configuration"] == load_recipe(folder / "recipe.toml").configuration()
-    assert 0 < found["seconds"] < 600
+    assert found["seconds"] > 0
     assert found == json.loads((folder / "result.json").read_text())
 
 

@@ -174,13 +174,13 @@ def test_the_whole_network_is_evaluated_with_standard_strides(arrays, tmp_path):
 
 
 def test_retrieval_under_noise(arrays, trained):
-    levels = [0.0, 0.3, 1e4]
+    levels = [0.0, 2.0, 1e4]  # at 2 noise outweighs what was learnt by far, on any processor
     values = {"protocols": ["retrieval"], "perturb": True, "perturb_levels": levels, "perturb_draws": 2}
     result = run_evaluate(trained, keys(arrays, **values))
     found = {(item["kind"], item["level"]): item for item in result["perturb"]}
     assert list(found) == [(kind, level) for kind in ("absolute", "filter") for level in levels]
     for kind in ("absolute", "filter"):
-        none, some = found[kind, 0.0], found[kind, 0.3]
+        none, some = found[kind, 0.0], found[kind, 2.0]
         assert none["mean"] == result["mean"]["R@1"] and none["std"] == 0.0 and none["lost"] == 0.0
         assert some["mean"] < none["mean"] and some["draws"] == 2
     # 17 layers with 10,000 times the noise leave float32: all recordings are alike, and the first one is found.

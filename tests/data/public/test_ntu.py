@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedaction.data.layout import KINECT_V2
-from fedaction.data.public.cache import prepare_public
 from fedaction.data.public.ntu import NTU60, NTU120, TRAIN_60, TRAIN_120
 from tests.conftest import recordings
 from tests.data.public.formats import person, skeleton_lines, write_one_person, write_skeleton
@@ -228,17 +226,3 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
         NTU60.find(tmp_path)
     assert len(NTU120.find(tmp_path).sources) == 1
     assert NTU60.layout == KINECT_V2
-
-
-@pytest.mark.slow
-def test_throughput(tmp_path: Path) -> None:
-    content = next(recordings("ntu_rgbd_samples").rglob("S001C001P001R001A011.skeleton")).read_bytes()
-    for i in range(600):
-        name = f"S{1 + i % 17:03d}C{1 + i % 3:03d}P{1 + i % 40:03d}R{1 + i % 2:03d}A{1 + i % 60:03d}.skeleton"
-        (tmp_path / f"{i:03d}").mkdir()
-        (tmp_path / f"{i:03d}" / name).write_bytes(content)
-    found = NTU60.find(tmp_path)
-    assert len(found.sources) == 600
-    start = time.perf_counter()
-    prepare_public(NTU60, tmp_path, cache=tmp_path / "cache", workers=1)
-    assert len(found.sources) / (time.perf_counter() - start) > 150
