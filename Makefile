@@ -37,7 +37,7 @@ test: install
 # The same on another processor's arithmetic: no test may depend on the last bits of a trained value.
 arithmetic: install
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/python -m pytest -n $(WORKERS) -q \
-		-m "not slow and not gpu" tests/engines tests/methods tests/evaluation $(wildcard tests/runs/test_analyses*.py)
+		-m "not slow and not gpu" tests/engines tests/methods tests/evaluation tests/analyses
 
 lint: install
 	$(BIN)/ruff check .

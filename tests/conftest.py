@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["COLUMNS"] = "160"  # tables are as wide in every worker and under every terminal
+os.environ.pop("COLUMNS", None)  # consoles would keep it for good; see `wide`
 
 import pytest
 import torch
 
-from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.layout import layout
+from fedaction.data.samples import Examples
 from fedaction.federation.seeds import generator
 from fedaction.methods import METHODS
 from fedaction.methods.base import Method
@@ -139,6 +140,12 @@ def make_method(name: str, clients: dict[str, ClientData], **settings: object) -
     kind = METHODS[name]
     values = {key: value for key, value in {**TINY, **settings}.items() if key in kind.settings_type.model_fields}
     return kind([client.info for client in clients.values()], kind.settings_type(**values))  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide in every worker and under every terminal."""
+    monkeypatch.setenv("COLUMNS", "160")
 
 
 @pytest.fixture

@@ -6,18 +6,20 @@ import pytest
 import torch
 from torch import nn
 
-from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Examples
 from fedaction.engines.base import Preparation, Training, align_gradients, in_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
+from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import generator
+from fedaction.federation.settings import RecipeError
 from fedaction.methods import METHODS
 from fedaction.methods.pretext import PRETEXTS
 from fedaction.methods.start import initial_state
 from fedaction.models.layers import Dropout
-from fedaction.runs.recipe import RecipeError, parse_recipe
+from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.single import SingleRun
-from fedaction.runs.study import Quiet
 from tests.conftest import federation_for, mixed_clients
 from tests.engines.test_engines_agree import CPU, jobs_of
 

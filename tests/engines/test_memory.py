@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from fedaction.data.client import ClientData
+from fedaction.federation.progress import Quiet
 from fedaction.federation.state import Update
 from fedaction.federation.tree import tree_bytes
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.single import SingleRun
-from fedaction.runs.study import Quiet
 from tests.conftest import TINY, make_client
 
 ENGINES = ["sequential", "vectorised"]

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call, vmap
 
-from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Examples
 from fedaction.engines.base import Training
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine

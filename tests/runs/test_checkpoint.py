@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedaction.federation.files import clear_partial, write_atomically
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree
 from fedaction.runs.checkpoint import CheckpointError, RunState, latest_checkpoint, load_checkpoint, save_checkpoint
-from fedaction.runs.files import clear_partial, write_atomically
 
 ALL = 10**9
 """More metrics than any checkpoint here asks for."""

@@ -8,19 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fedaction.data.sources.every import SOURCES, StageSource, StoreSource
+from fedaction.federation.settings import RecipeError
 from fedaction.methods import METHODS
-from fedaction.runs.distil_recipe import load_distil_recipe
-from fedaction.runs.recipe import (
-    DEFAULTS,
-    Recipe,
-    RecipeError,
-    RunSettings,
-    all_keys,
-    dump_recipe,
-    load_recipe,
-    parse_recipe,
-)
-from fedaction.runs.sources import SOURCES, StageSource, StoreSource
+from fedaction.runs.recipe import DEFAULTS, Recipe, RunSettings, all_keys, dump_recipe, load_recipe, parse_recipe
+from fedaction.training.distil_recipe import load_distil_recipe
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from fedaction.data.client import ClientData
+from fedaction.engines.base import choose_device
 from fedaction.federation.tree import Tree
+from fedaction.report import write_report
 from fedaction.runs.checkpoint import RunState, load_checkpoint
 from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.recipe import parse_recipe
-from fedaction.runs.report import write_report
-from fedaction.runs.single import SingleRun, choose_device
+from fedaction.runs.single import SingleRun
 from tests.conftest import TINY, make_client, mixed_clients
 
 ENGINES = ["sequential", "vectorised"]

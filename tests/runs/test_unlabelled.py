@@ -9,13 +9,14 @@ from typer.testing import CliRunner
 from fedaction.cli import app
 from fedaction.cli.common import Bar
 from fedaction.evaluation.neighbours import middle
+from fedaction.federation.progress import Quiet
 from fedaction.models.files import ModelFileError, load_model
 from fedaction.runs.checkpoint import CheckpointError
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.networks import network_file, read_network
-from fedaction.runs.predict import recogniser
 from fedaction.runs.recipe import dump_recipe, parse_recipe
-from fedaction.runs.study import Quiet, run_study
+from fedaction.runs.study import run_study
+from fedaction.serve.predict import recogniser
 from tests.conftest import PHONES
 
 RECIPE = {**PHONES, "baselines": ["fedu"], "rounds": 2, "lr": 0.01}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -58,7 +59,8 @@ def run(
     Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, result.json and report.html;
     a run that was interrupted goes on with `fedaction resume DIR`.
     """
-    from fedaction.runs.recipe import RecipeError, load_recipe
+    from fedaction.federation.settings import RecipeError
+    from fedaction.runs.recipe import load_recipe
 
     if seeds:
         overrides = [*overrides, f"seeds=[{seeds}]"]
@@ -72,13 +74,13 @@ def run(
     home = folder or free_folder(Path("runs"), parsed.run.name)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise fail(f"{home} exists and is not empty; choose another --out, or go on with `fedaction resume {home}`")
-    _carry_out(lambda bar: _study().run_study(parsed, home, bar), home, as_json)
+    _carry_out(lambda bar: _report().run_and_report(parsed, home, bar), home, as_json)
 
 
 @app.command()
 def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
     """Go on with a run where it stopped: the result is the same to the last bit."""
-    _carry_out(lambda bar: _study().resume_study(folder, bar), folder, as_json)
+    _carry_out(lambda bar: _report().resume_and_report(folder, bar), folder, as_json)
 
 
 @app.command()
@@ -87,7 +89,7 @@ def compare(
     as_json: JsonFlag = False,
 ) -> None:
     """Show several finished runs, and their baselines, side by side."""
-    from fedaction.runs.files import read_json
+    from fedaction.federation.files import read_json
 
     results: list[dict[str, Any]] = []
     for folder in folders:
@@ -108,7 +110,7 @@ def report(
     to: Annotated[Path | None, typer.Option("--out", help="Where to write it; default: DIR/report.html.")] = None,
 ) -> None:
     """Write a run's report: one HTML file that opens offline."""
-    from fedaction.runs.report import write_report
+    from fedaction.report import write_report
 
     try:
         out.print(str(write_report(folder, to)), highlight=False, soft_wrap=True)
@@ -127,13 +129,22 @@ app.command()(predict)
 
 @app.command()
 def recipes(
+    words: Annotated[
+        list[str], typer.Argument(help="With --keys: only those of a method, a kind of data, a command, or one key.")
+    ] = [],  # noqa: B006
     keys: Annotated[bool, typer.Option("--keys", help="List every key a recipe may have, with its default.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the recipes in ./recipes, with what each one is; or the keys of recipes."""
+    """List the recipes in ./recipes, with what each one is; or the keys of recipes.
+
+    `fedaction recipes --keys` lists all keys: of runs, of every kind of data and method, of `distil` and `evaluate`.
+    `--keys fsar`, `--keys stage_video`, `--keys distil` or `--keys lr` narrow it.
+    """
     if keys:
-        _show_keys()
+        _show_keys(words)
         return
+    if words:
+        raise fail(f"{words[0]!r}: words narrow the list of keys; say `fedaction recipes --keys {words[0]}`")
     found: list[dict[str, str]] = []
     for path in sorted(Path("recipes").rglob("*.toml")):
         first = path.read_text(encoding="utf-8").splitlines()[:1]
@@ -149,22 +160,35 @@ def recipes(
     out.print(table)
 
 
-def _show_keys() -> None:
+def _show_keys(words: list[str]) -> None:
+    from fedaction.federation.settings import nearest
     from fedaction.runs.recipe import all_keys
+    from fedaction.training.distil_recipe import distil_keys
+    from fedaction.training.evaluate_recipe import evaluate_keys
 
-    for reader, fields in all_keys().items():
+    groups = all_keys() | distil_keys() | evaluate_keys()
+    names = {word for reader in groups for word in re.findall(r"\w+", reader)} - {"data", "method"}
+    single = {key for fields in groups.values() for key in fields}
+    for word in words:
+        if word not in names | single:
+            raise fail(f"no method, kind of data, command or key is called {word!r}{nearest(word, names | single)}")
+    for reader, fields in groups.items():
+        whole = not words or any(word in re.findall(r"\w+", reader) for word in words if word in names)
+        shown = {key: field for key, field in fields.items() if whole or key in words}
+        if not shown:
+            continue
         table = Table("key", "default", "what it is", title=reader, title_justify="left", box=None)
-        for key, field in fields.items():
+        for key, field in shown.items():
             default = "(must be given)" if field.is_required() else json.dumps(field.default)
             table.add_row(key, escape(default), escape(field.description or ""))
         out.print(table, "")
 
 
-def _study() -> Any:
+def _report() -> Any:
     # Imported late: torch takes seconds to load, and `--help` should not wait for it.
-    from fedaction.runs import study
+    from fedaction import report
 
-    return study
+    return report
 
 
 def _carry_out(work: Any, folder: Path, as_json: bool) -> None:

@@ -35,7 +35,7 @@ def analyse(
 
     An analysis that the run has nothing for is left out, with the reason.
     """
-    from fedaction.runs import analyses  # torch and matplotlib take seconds to load
+    from fedaction import analyses  # torch and matplotlib take seconds to load
 
     with err.status("analysing") as status, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_args, **_kwargs: err.print(

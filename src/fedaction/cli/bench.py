@@ -21,7 +21,7 @@ def bench_loop(
     as_json: JsonFlag = False,
 ) -> None:
     """The sequential engine against a bare PyTorch loop over the same clients and batches (1.00 = as fast)."""
-    from fedaction.runs import bench
+    from fedaction.bench import loop as bench
 
     with err.status("measuring") as status:
         result = bench.bench_loop(clients, rounds, lambda what: status.update(what))
@@ -49,8 +49,8 @@ def bench_engines(
     as_json: JsonFlag = False,
 ) -> None:
     """The vectorised engine against the sequential one, on many small ST-GCN clients."""
-    from fedaction.runs import bench
-    from fedaction.runs.single import choose_device
+    from fedaction.bench import loop as bench
+    from fedaction.engines.base import choose_device
 
     with err.status("measuring") as status:
         result = bench.bench_engines(
@@ -67,8 +67,8 @@ def bench_fdarn(
     as_json: JsonFlag = False,
 ) -> None:
     """The vectorised engine against the sequential one, on FDARN clients of the paper's largest size."""
-    from fedaction.runs import bench
-    from fedaction.runs.single import choose_device
+    from fedaction.bench import loop as bench
+    from fedaction.engines.base import choose_device
 
     with err.status("measuring") as status:
         result = bench.bench_fdarn(clients, rounds, choose_device(device), lambda what: status.update(what))
@@ -82,7 +82,7 @@ def bench_video(
     as_json: JsonFlag = False,
 ) -> None:
     """Reading clips against the bare decoder over the same frames (1.00 = as fast)."""
-    from fedaction.runs import bench_video as bench
+    from fedaction.bench import video as bench
 
     try:
         with err.status("measuring") as status:
@@ -111,9 +111,9 @@ def bench_pretext(
     as_json: JsonFlag = False,
 ) -> None:
     """Federated learning from unlabelled video against plain loops, for each pretext task: clips a second."""
+    from fedaction.bench import pretext as bench
+    from fedaction.engines.base import choose_device
     from fedaction.methods.pretext import PRETEXTS
-    from fedaction.runs import bench_pretext as bench
-    from fedaction.runs.single import choose_device
 
     if task != "all" and task not in PRETEXTS:
         raise fail(f"there is no task {task!r}; there are {', '.join(PRETEXTS)} and all")
@@ -155,7 +155,7 @@ def bench_events(
     as_json: JsonFlag = False,
 ) -> None:
     """The asynchronous schedule on many devices: server updates a second, and what is not training."""
-    from fedaction.runs import bench_events as bench
+    from fedaction.bench import events as bench
 
     with err.status("measuring"):
         result = bench.bench_events(devices, updates)

@@ -22,7 +22,7 @@ def data_list(as_json: JsonFlag = False) -> None:
     """List the skeleton layouts, the public datasets that can be read, and the actions of the embedded stage."""
     from fedaction.data.layout import LAYOUTS
     from fedaction.data.public.readers import READERS
-    from fedaction.data.stage import NAMES
+    from fedaction.stage import NAMES
 
     if as_json:
         layouts = [item.to_dict() for item in LAYOUTS.values()]

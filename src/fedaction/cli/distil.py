@@ -13,7 +13,7 @@ from rich.table import Table
 from fedaction.cli.common import Bar, JsonFlag, fail, free_folder, out
 
 if TYPE_CHECKING:
-    from fedaction.runs.distil import DistilResult
+    from fedaction.training.distil import DistilResult
 
 
 def distil(
@@ -30,8 +30,8 @@ def distil(
     metrics.jsonl, and result.json. One that was interrupted goes on with `fedaction distil DIR`; what is finished
     in it is not done again.
     """
-    from fedaction.runs.distil import run_distil  # torch takes seconds to load
-    from fedaction.runs.distil_recipe import load_distil_recipe
+    from fedaction.training.distil import run_distil  # torch takes seconds to load
+    from fedaction.training.distil_recipe import load_distil_recipe
 
     if recipe.is_dir():
         if not (recipe / "recipe.toml").exists():

@@ -14,7 +14,7 @@ from rich.table import Table
 from fedaction.cli.common import Bar, JsonFlag, fail, out
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
-    from fedaction.runs.evaluate import EvaluateResult
+    from fedaction.training.evaluate import EvaluateResult
 
 
 def evaluate(
@@ -44,8 +44,8 @@ def evaluate(
     video_root=FOLDER`; without any, synthetic footage is made. Progress goes to standard error. With --out, the
     directory gets result.json; a command that was interrupted goes on when it is repeated.
     """
-    from fedaction.runs.evaluate import run_evaluate
-    from fedaction.runs.evaluate_recipe import load_evaluate_recipe
+    from fedaction.training.evaluate import run_evaluate
+    from fedaction.training.evaluate_recipe import load_evaluate_recipe
 
     names = ", ".join(json.dumps(name.strip()) for name in protocols.split(","))
     options = {

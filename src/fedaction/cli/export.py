@@ -34,7 +34,7 @@ def export(
     What is exported takes clips as a decoder gives them, uint8 (clips, frames, height, width, 3), any number at once.
     """
     from fedaction.models.files import load_model  # torch takes seconds to load
-    from fedaction.runs.export import export_model
+    from fedaction.serve.export import export_model
 
     stem = (model.parent if to is None else to) / model.name.removesuffix(".safetensors")
     try:

@@ -15,7 +15,7 @@ from rich.table import Table
 from fedaction.cli.common import Bar, JsonFlag, err, fail, out
 
 if TYPE_CHECKING:
-    from fedaction.runs.paper import Outcome
+    from fedaction.papers import Outcome
 
 
 def paper(
@@ -52,7 +52,7 @@ def paper(
     if name == "list":
         _list(as_json)
         return
-    from fedaction.runs import paper as items
+    from fedaction import papers as items
     from fedaction.runs.recipe import read_overrides
 
     try:
@@ -81,7 +81,7 @@ def paper(
 
 
 def _list(as_json: bool) -> None:
-    from fedaction.runs.paper import ITEMS, SCALES
+    from fedaction.papers import ITEMS, SCALES
 
     if as_json:
         found = [

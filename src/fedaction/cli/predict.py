@@ -12,7 +12,7 @@ import typer
 from fedaction.cli.common import JsonFlag, err, fail, out
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
-    from fedaction.runs.predict import Recogniser
+    from fedaction.serve.predict import Recogniser
 
 
 def predict(
@@ -32,7 +32,7 @@ def predict(
     A video's confidence is the mean of its clips'. A file that cannot be read is reported, and the others are done;
     the exit status is then 1.
     """
-    from fedaction.runs.predict import recogniser
+    from fedaction.serve.predict import recogniser
 
     try:
         ready = recogniser(model)
@@ -48,7 +48,7 @@ def predict(
 
 def _predict(ready: Recogniser, path: Path, top: int, every: int | None, show: _Text | _Json) -> bool:
     """Goes through one video; False: it could not be read to its end."""
-    from fedaction.runs.predict import VideoScores, best, predict
+    from fedaction.serve.predict import VideoScores, best, predict
 
     whole, started = VideoScores(), time.perf_counter()
     show.video(path)

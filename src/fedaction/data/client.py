@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from torch import Tensor
+from dataclasses import dataclass
 
 from fedaction.data.layout import Layout
+from fedaction.data.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -36,29 +35,9 @@ class ClientInfo:
 
 
 @dataclass(frozen=True)
-class Examples:
-    """Labelled samples in memory.
-
-    Attributes:
-        x: (N, *shape) float32; clips of video are uint8.
-        y: (N,) int64, indices into the client's classes.
-        subjects: who performed each sample, where known.
-        recording: (N,) int64, which recording each sample is a clip of, where recordings have several; else None.
-    """
-
-    x: Tensor
-    y: Tensor
-    subjects: tuple[str, ...] = field(default=(), repr=False)
-    recording: Tensor | None = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return int(self.y.shape[0])
-
-
-@dataclass(frozen=True)
 class ClientData:
     """A client with its two splits. Never leaves the client's machine."""
 
     info: ClientInfo
-    train: Examples
-    test: Examples
+    train: Samples
+    test: Samples

@@ -12,10 +12,11 @@ import numpy.typing as npt
 import torch
 
 from fedaction.data import partition
-from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.dataset import Issue, Kind, StoredDataset, count_issues
 from fedaction.data.layout import Layout
 from fedaction.data.preprocess import mend, prepare
+from fedaction.data.samples import Examples
 from fedaction.data.store_file import StoreWriter, is_store, known_layout, load, refuse_existing, save
 from fedaction.federation.seeds import derive
 

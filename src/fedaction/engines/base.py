@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedaction.data.augment import Augment, Drawn
-from fedaction.data.client import ClientData, Examples
+from fedaction.data.client import ClientData
+from fedaction.data.samples import Samples
+from fedaction.evaluation.accuracy import by_recording
 from fedaction.federation.scope import Scope, matches
 from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import Job, Update
@@ -126,6 +128,13 @@ def set_precision(tf32: bool, *, fastest: bool = False) -> None:
     torch.backends.cudnn.benchmark = fastest
 
 
+def choose_device(name: str) -> torch.device:
+    """The device a recipe's `device` key means here."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device = 'cuda', but torch sees no CUDA device here; use --device cpu or auto")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+
+
 def check_precision(precision: str, device: torch.device) -> None:
     """Refuses bf16 where there is no GPU: slower there, and on some processors it crashes."""
     if precision == "bf16" and device.type == "cpu":
@@ -205,6 +214,11 @@ def augmentation_of(training: Training, job: Job) -> torch.Generator:
     return generator(training.seed, "augment", job.client, job.occasion)
 
 
+def starts_of(training: Training, job: Job) -> torch.Generator:
+    """The randomness of where a job's samples begin, where they are cut anew from longer recordings."""
+    return generator(training.seed, "starts", job.client, job.occasion)
+
+
 @dataclass(frozen=True)
 class Preparation:
     """What happens to a batch before it is learned from: the method's own task, else augmentation, else nothing."""
@@ -259,30 +273,18 @@ def covered(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
 
 def placed(data: Mapping[str, ClientData], device: torch.device) -> dict[str, ClientData]:
     """The clients' data on a device: the same objects where they are there already."""
-
-    def move(examples: Examples) -> Examples:
-        return replace(examples, x=examples.x.to(device), y=examples.y.to(device))
-
-    return {k: replace(c, train=move(c.train), test=move(c.test)) for k, c in data.items()}
+    return {k: replace(c, train=c.train.on(device), test=c.test.on(device)) for k, c in data.items()}
 
 
-def evaluation(client: str, logits: Tensor, test: Examples) -> Evaluation:
+def evaluation(client: str, logits: Tensor, test: Samples) -> Evaluation:
     """Scores (N, classes) logits of a client's test set."""
-    logits, y = logits.detach().float().cpu(), test.y.cpu()
+    logits, y = logits.detach().float().cpu(), test.labels
     scores = logits.softmax(-1)
     confidence, predicted = scores.max(-1)
     loss = nn.functional.cross_entropy(logits.double(), y)
     accuracy = (predicted == y).double().mean()
     recordings = None if test.recording is None else by_recording(scores, y, test.recording)
     return Evaluation(client, float(accuracy), float(loss), predicted, confidence, recordings)
-
-
-def by_recording(scores: Tensor, y: Tensor, recording: Tensor) -> float:
-    """The share of recordings recognised by the mean of their clips' (N, classes) scores."""
-    _, which = recording.cpu().unique(return_inverse=True)
-    sums = scores.new_zeros(int(which.max()) + 1, scores.shape[1]).index_add_(0, which, scores)
-    label = y.new_zeros(len(sums)).index_copy_(0, which, y)
-    return float((sums.argmax(-1) == label).double().mean())
 
 
 def in_chunks(jobs: Iterable[Job], size: int) -> Iterator[Sequence[Job]]:

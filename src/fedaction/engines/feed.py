@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from fedaction.data.client import ClientData
-from fedaction.engines.base import Preparation, Training, augmentation_of, plan_of
+from fedaction.data.samples import Examples, Samples, take_each
+from fedaction.engines.base import Preparation, Training, augmentation_of, plan_of, starts_of
 from fedaction.federation.state import Job
 from fedaction.methods.base import Task
 
 
 class Feed:
-    """The stacked batches of a chunk: all clients' samples in one tensor, indexed once per step."""
+    """The stacked batches of a chunk, step by step.
+
+    Samples in memory are put into one tensor, which is indexed once per step; others are read client by client.
+    """
 
     def __init__(
         self,
@@ -24,29 +28,51 @@ class Feed:
         task: Task | None,
         device: torch.device,
     ) -> None:
-        sets = [data[job.client].train for job in jobs]
-        self._x = torch.cat([s.x for s in sets])
-        self._y = torch.cat([s.y for s in sets])
-        plans = [plan_of(training, job, len(s)) for job, s in zip(jobs, sets, strict=True)]
+        """`jobs` come with most steps first."""
+        self._sets = [data[job.client].train for job in jobs]
+        self._plans = [plan_of(training, job, len(s)) for job, s in zip(jobs, self._sets, strict=True)]
+        self._prepare = Preparation(task, training.augment)
+        longest = len(self._plans[0])
+        columns: dict[str, list[Tensor]] = {}
+        for job, plan, own in zip(jobs, self._plans, self._sets, strict=True):
+            drawn = self._prepare.draw(plan, own.shape, augmentation_of(training, job))
+            for name, tensor in {"y": own.labels[plan], **drawn}.items():
+                columns.setdefault(name, []).append(padded(tensor, longest, 0))
+        self._drawn = {name: torch.stack(tensors, 1).to(device) for name, tensors in columns.items()}
+        held = [s for s in self._sets if isinstance(s, Examples)]
+        self._samples = self._index(held, device) if len(held) == len(jobs) else self._read(jobs, training, device)
+
+    def batch(self, step: int, active: int) -> tuple[Tensor, Tensor]:
+        """(active, batch, *shape) samples and (active, batch) labels of one step, or what is made of them.
+
+        Steps come in their order, from 0.
+        """
+        drawn = {name: tensor[step, :active] for name, tensor in self._drawn.items()}
+        return self._prepare.apply(next(self._samples), drawn.pop("y"), drawn)
+
+    def _active(self) -> Iterator[tuple[int, int]]:
+        """Every step, and how many clients have so many."""
+        for step in range(len(self._plans[0])):
+            yield step, sum(len(plan) > step for plan in self._plans)
+
+    def _index(self, sets: Sequence[Examples], device: torch.device) -> Iterator[Tensor]:
+        x = torch.cat([s.x for s in sets])
         starts = [0]
         for s in sets:
             starts.append(starts[-1] + len(s))
-        longest = len(plans[0])  # jobs come with most steps first
-        rows = [padded(plan + start, longest, 0) for plan, start in zip(plans, starts, strict=False)]
-        self._rows = torch.stack(rows, 1).to(device)  # steps, clients, batch
-        self._prepare = Preparation(task, training.augment)
-        shape = tuple(self._x.shape[1:])
-        found: dict[str, list[Tensor]] = {}
-        for job, plan in zip(jobs, plans, strict=True):
-            for name, tensor in self._prepare.draw(plan, shape, augmentation_of(training, job)).items():
-                found.setdefault(name, []).append(padded(tensor, longest, 0))
-        self._drawn = {name: torch.stack(tensors, 1).to(device) for name, tensors in found.items()}
+        pairs = zip(self._plans, starts, strict=False)
+        rows = torch.stack([padded(plan + start, len(self._plans[0]), 0) for plan, start in pairs], 1)
+        rows = rows.to(device)  # steps, clients, batch
+        for step, active in self._active():
+            yield x[rows[step, :active]]
 
-    def batch(self, step: int, active: int) -> tuple[Tensor, Tensor]:
-        """(active, batch, *shape) samples and (active, batch) labels of one step, or what is made of them."""
-        rows = self._rows[step, :active]
-        drawn = {name: tensor[step, :active] for name, tensor in self._drawn.items()}
-        return self._prepare.apply(self._x[rows], self._y[rows], drawn)
+    def _read(self, jobs: Sequence[Job], training: Training, device: torch.device) -> Iterator[Tensor]:
+        def stream(samples: Samples, plan: Tensor, job: Job) -> Iterator[Tensor]:
+            return take_each(samples, plan, samples.draw(plan, starts_of(training, job)))
+
+        streams = [stream(*each) for each in zip(self._sets, self._plans, jobs, strict=True)]
+        for _, active in self._active():
+            yield torch.stack([next(own).to(device) for own in streams[:active]])
 
 
 def padded(tensor: Tensor, rows: int, value: float) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientData
-from fedaction.data.processes import in_order_by
+from fedaction.data.samples import in_batches, in_memory, take_each
 from fedaction.engines.base import (
     Applied,
     Evaluation,
@@ -37,9 +37,11 @@ from fedaction.engines.base import (
     placed,
     plan_of,
     sent,
+    starts_of,
     trainable,
 )
 from fedaction.engines.recorded import RecordedStep
+from fedaction.federation.processes import in_order_by
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
@@ -217,12 +219,13 @@ class SequentialEngine:
         lr, own = training.lr_at(job.round), method.overrides("step")
         optimiser = self._optimiser(job.client, net, lr)
         plan = plan_of(training, job, len(train))
-        drawn = self._prepare.draw(plan, tuple(train.x.shape[1:]), augmentation_of(training, job))
-        drawn = {name: sent(tensor, self._device) for name, tensor in drawn.items()}
+        drawn = self._prepare.draw(plan, train.shape, augmentation_of(training, job))
+        drawn = {name: sent(tensor, self._device) for name, tensor in {**drawn, "y": train.labels[plan]}.items()}
+        starts = train.draw(plan, starts_of(training, job))
+        rows = sent(plan, self._device) if train.resident else plan
         sums: dict[str, Tensor] = {}
-        for step, rows in enumerate(sent(plan, self._device)):
-            batch = {name: tensor[step] for name, tensor in drawn.items()}
-            batch |= {"x": train.x[rows], "y": train.y[rows]}
+        for step, x in enumerate(take_each(train, rows, starts)):
+            batch = {"x": x, **{name: tensor[step] for name, tensor in drawn.items()}}
             resting = method.resting(step * training.local_epochs // len(plan), training.local_epochs)
             if own:
                 changes, metrics = method.step(net, anchor, self._prepared(batch), lr)
@@ -311,7 +314,8 @@ class SequentialEngine:
         net.load(self._method.scopes_of(job.client), job.payload, job.local)
         net.module.eval()
         with torch.no_grad():
-            train = self._data[job.client].train
-            net.set(self._method.adapt(net, Batch(train.x, train.y)))
-            logits = [self._method.predict(net, x) for x in test.x.split(_EVALUATION_BATCH)]
+            if self._method.overrides("adapt"):
+                train = in_memory(self._data[job.client].train)
+                net.set(self._method.adapt(net, Batch(train.x, train.y)))
+            logits = [self._method.predict(net, x) for x in in_batches(test, _EVALUATION_BATCH)]
         return evaluation(job.client, torch.cat(logits), test)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from fedaction.data.client import ClientData
+from fedaction.data.samples import in_memory
 from fedaction.engines.base import (
     Applied,
     Evaluation,
@@ -364,7 +365,7 @@ class VectorisedEngine:
     def _adapt(self, jobs: Sequence[Job], state: Mapping[str, Tensor], skeleton: _Skeleton) -> None:
         """Clients adapt one after another: their training sets have unlike sizes."""
         for i, job in enumerate(jobs):
-            train = self._data[job.client].train
+            train = in_memory(self._data[job.client].train)
             net = Applied(skeleton.evaluation, {name: tensor[i] for name, tensor in state.items()})
             for name, tensor in self._method.adapt(net, Batch(train.x, train.y)).items():
                 state[name][i] = tensor
@@ -375,7 +376,7 @@ class VectorisedEngine:
         tests = [self._data[job.client].test for job in jobs]
         longest = max(len(test) for test in tests)
         # Shorter test sets are filled with their own samples, whose answers are cut off again.
-        rows = [torch.arange(longest, device=self._device) % len(test) for test in tests]
+        rows = [torch.arange(longest) % len(test) for test in tests]
 
         def logits_of(tensors: dict[str, Tensor], x: Tensor) -> Tensor:
             return self._method.predict(Applied(skeleton.evaluation, tensors), x)
@@ -386,7 +387,7 @@ class VectorisedEngine:
                 self._adapt(jobs, state, skeleton)
             for start in range(0, longest, _EVALUATION_BATCH):
                 stop = start + _EVALUATION_BATCH
-                x = torch.stack([test.x[r[start:stop]] for test, r in zip(tests, rows, strict=True)])
+                x = torch.stack([test.take(r[start:stop]) for test, r in zip(tests, rows, strict=True)])
                 parts.append(vmap(logits_of, randomness="error")(state, x))
         logits = torch.cat(parts, 1)
         found: dict[str, Evaluation] = {}

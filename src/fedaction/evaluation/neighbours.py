@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedaction.data.client import ClientData
+from fedaction.data.samples import Samples, in_batches
 from fedaction.engines.base import Evaluation
 from fedaction.evaluation.knn import knn_predict
 from fedaction.federation.state import ServerState
@@ -48,13 +49,13 @@ def neighbour_evaluations(
     backbone = module.get_submodule("backbone")
     assert isinstance(backbone, ResNet3D)
 
-    def features(x: Tensor) -> Tensor:
-        parts = [backbone(middle(part.to(device), *clip), output="pooled").cpu() for part in x.split(_BATCH)]
-        return torch.cat(parts)
+    def features(samples: Samples) -> Tensor:
+        batches = in_batches(samples, _BATCH)
+        return torch.cat([backbone(middle(part.to(device), *clip), output="pooled").cpu() for part in batches])
 
     for client in clients:
-        predicted = knn_predict(features(client.train.x), client.train.y.cpu(), features(client.test.x))
-        right = (predicted == client.test.y.cpu()).double().mean()
+        predicted = knn_predict(features(client.train), client.train.labels, features(client.test))
+        right = (predicted == client.test.labels).double().mean()
         yield Evaluation(client.info.id, float(right), math.nan, predicted, torch.ones(len(predicted)))
 
 

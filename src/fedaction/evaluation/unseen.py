@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedaction.data.client import ClientData
+from fedaction.data.samples import in_memory
 from fedaction.evaluation.features import pooled_features
 from fedaction.federation.scope import Scope
 from fedaction.federation.tree import Tree, tensors_of
@@ -41,7 +42,7 @@ def unseen_features(
     for name, tensor in tensors_of(module).items():
         if scopes[name] in (Scope.GLOBAL, Scope.GROUP):
             tensor.copy_(served[name])
-    train, test = client.train.x.to(device), client.test.x.to(device)
+    train, test = in_memory(client.train).x.to(device), in_memory(client.test).x.to(device)
     layers = [
         layer
         for name, layer in module.named_modules()

@@ -20,10 +20,11 @@ from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.layout import Layout
 from fedaction.federation.average import scoped_average
 from fedaction.federation.scope import Scope, ScopeTable
+from fedaction.federation.settings import Settings
 from fedaction.federation.state import Part, ServerState, Update
 from fedaction.federation.tree import Leaf, Tree, describe
 from fedaction.methods.network import body_of, build_network, joint_parts, shared_backbone
-from fedaction.methods.settings import NetworkSettings, Settings
+from fedaction.methods.settings import NetworkSettings
 from fedaction.methods.video import pretrained_values
 from fedaction.models.backbone import Backbone
 

@@ -13,8 +13,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.layout import Layout
+from fedaction.data.samples import Examples, in_memory
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
 from fedaction.federation.state import Part
 from fedaction.methods.base import Method
@@ -45,15 +46,15 @@ class Central(Method):
         for key, client in clients.items():
             info = client.info
             own = tuple(f"{key}: {name}" for name in info.classes)
-            samples.append(_onto(client.train.x, layout_of(info), body, bodies))
-            labels.append(client.train.y + len(names))
+            samples.append(_onto(in_memory(client.train).x, layout_of(info), body, bodies))
+            labels.append(client.train.labels + len(names))
             names += own
-            test = _onto(client.test.x, layout_of(info), body, bodies)
-            none = Examples(test[:0], client.test.y[:0])
+            test = _onto(in_memory(client.test).x, layout_of(info), body, bodies)
+            none = Examples(test[:0], client.test.labels[:0])
             found[key] = ClientData(
                 ClientInfo(key, info.group, 0, own, tuple(test.shape[1:]), body),
                 none,
-                Examples(test, client.test.y, client.test.subjects),
+                Examples(test, client.test.labels, client.test.subjects),
             )
         x = torch.cat(samples)
         everyone = ClientInfo(EVERYONE, "skeleton", len(x), tuple(names), tuple(x.shape[1:]), body)
@@ -92,7 +93,7 @@ def _together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
                 f"clients {first.info.id!r} and {other.info.id!r} hold samples of other shapes or classes, which "
                 "cannot be put together; leave method central out"
             )
-    parts = [client.train for client in clients.values()]
+    parts = [in_memory(client.train) for client in clients.values()]
     x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
     pooled = ClientData(replace(first.info, id=EVERYONE, samples=len(x)), Examples(x, y), Examples(x[:0], y[:0]))
     found = {

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from fedaction.data.client import ClientInfo
 from fedaction.federation.average import RunningMean
 from fedaction.federation.scope import GLOBAL, LOCAL, Rule, ScopeTable
+from fedaction.federation.settings import Settings
 from fedaction.federation.state import ServerState, Update
 from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.pretext import PRETEXTS, Pretext
-from fedaction.methods.settings import Settings
 
 
 class VSSLSettings(Settings):

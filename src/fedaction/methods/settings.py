@@ -1,16 +1,12 @@
-"""Keys of a recipe: what is common to all of them, and those of the network that most methods train."""
+"""Keys of the network that most methods train."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt
 
-
-class Settings(BaseModel):
-    """Keys of a recipe: frozen and validated; unknown keys are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+from fedaction.federation.settings import FILE, Settings
 
 
 class NetworkSettings(Settings):
@@ -24,7 +20,7 @@ class NetworkSettings(Settings):
     """3D ResNet: 18, 22, 24, 26, 28, 30 or 34; a pretrained file's own where there is one."""
     model_frozen: int = Field(0, ge=0, le=6)
     """3D ResNet: stages that do not learn, from the first; 6: all but the classifier. They see each clip once."""
-    pretrained: str = ""
+    pretrained: str = Field("", json_schema_extra=FILE)
     """3D ResNet: a model file to start from; its classifier is used only where it names the clients' classes."""
     model_last: int = Field(256, ge=0)
     """ST-GCN: channels of the very last unit; 0: as its block."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Examples, Samples, in_batches
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState
@@ -48,22 +49,25 @@ def condensed(
     for name, client in clients.items():
         info = client.info
         found[name] = client
+        if client.train.fresh:  # other clips each time: there is nothing to keep
+            continue
         if info.architecture not in networks:
             network = blank(method, info)
             if not isinstance(network, ResNet3D) or not network.frozen or not is_clip(info.shape):
                 continue
             networks[info.architecture] = cast("ResNet3D", fresh(method, info, seed)).to(device).eval()
         network = networks[info.architecture]
-        train, test = (replace(part, x=_through(network, part.x, device)) for part in (client.train, client.test))
-        found[name] = ClientData(replace(info, shape=tuple(train.x.shape[1:])), train, test)
+        train, test = (_through(network, part, device) for part in (client.train, client.test))
+        found[name] = ClientData(replace(info, shape=train.shape), train, test)
     return found
 
 
 @torch.no_grad()
-def _through(network: ResNet3D, clips: Tensor, device: torch.device) -> Tensor:
-    parts = [network(batch.to(device), leave=network.frozen).cpu() for batch in clips.split(_CLIPS) if len(batch)]
-    empty = network(clips.new_zeros(1, *clips.shape[1:]).to(device), leave=network.frozen)[:0].cpu()
-    return torch.cat([empty, *parts])
+def _through(network: ResNet3D, clips: Samples, device: torch.device) -> Examples:
+    parts = [network(batch.to(device), leave=network.frozen).cpu() for batch in in_batches(clips, _CLIPS)]
+    nothing = torch.zeros(1, *clips.shape, dtype=torch.uint8, device=device)
+    empty = network(nothing, leave=network.frozen)[:0].cpu()
+    return Examples(torch.cat([empty, *parts]), clips.labels, clips.subjects, clips.recording)
 
 
 _CLIPS = 32  # that pass the frozen stages at a time

@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from fedaction.data.atomic import write_atomically
+from fedaction.federation.files import write_atomically
 from fedaction.models.resnet3d import ResNet3D
 
 KEY = "fedaction"

@@ -1,7 +1,6 @@
 """The assembly: recipes in, run directories out."""
 
 from fedaction.runs.recipe import load_recipe, parse_recipe
-from fedaction.runs.report import write_report
 from fedaction.runs.study import resume_study, run_study
 
-__all__ = ["load_recipe", "parse_recipe", "resume_study", "run_study", "write_report"]
+__all__ = ["load_recipe", "parse_recipe", "resume_study", "run_study"]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from fedaction.engines.base import Engine
-from fedaction.federation.events import Events, Flight, InFlight
 from fedaction.federation.staleness import staleness_of
 from fedaction.federation.state import Job, Member, Update
 from fedaction.federation.tree import Tree, tree_bytes
@@ -19,6 +18,7 @@ from fedaction.guard.validate import problem
 from fedaction.methods.base import Method
 from fedaction.runs.checkpoint import RunState
 from fedaction.runs.metrics import Row
+from fedaction.server.events import Events, Flight, InFlight
 
 
 class _Working:

@@ -18,10 +18,10 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedaction.federation.clock import Span
-from fedaction.federation.events import Flight
+from fedaction.federation.files import write_atomically
 from fedaction.federation.state import ServerState, Update
 from fedaction.federation.tree import Tree
-from fedaction.runs.files import write_atomically
+from fedaction.server.events import Flight
 
 _NAME = re.compile(r"^round-(\d{6,})\.(json|safetensors)$")
 

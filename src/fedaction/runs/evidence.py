@@ -23,7 +23,7 @@ CLIP_SECONDS = 4.0
 def confusion_of(client: ClientData, found: Evaluation) -> dict[str, Any]:
     """A client's classes and its confusion matrix, rows true and columns predicted."""
     classes = client.info.classes
-    matrix = confusion(client.test.y.cpu(), found.predicted, len(classes))
+    matrix = confusion(client.test.labels, found.predicted, len(classes))
     return {"classes": list(classes), "matrix": matrix.tolist()}
 
 
@@ -48,16 +48,16 @@ def samples_of(client: ClientData, found: Evaluation, count: int) -> list[dict[s
     layout = client.info.layout
     if layout is None or count == 0:
         return []
-    right = found.predicted == client.test.y.cpu()
+    right = found.predicted == client.test.labels
     ordered = [right.nonzero().flatten().tolist(), (~right).nonzero().flatten().tolist()]
     chosen = [rows[i] for i in range(max(map(len, ordered))) for rows in ordered if i < len(rows)][:count]
     names = client.info.classes
     return [
         {
             "layout": layout.to_dict(),
-            "frames": _rounded(client.test.x[row, 0]),
-            "rate_hz": client.test.x.shape[2] / CLIP_SECONDS,
-            "label": names[int(client.test.y[row])],
+            "frames": _rounded(client.test.take(torch.tensor([row]))[0, 0]),
+            "rate_hz": client.test.shape[1] / CLIP_SECONDS,
+            "label": names[int(client.test.labels[row])],
             "predicted": names[int(found.predicted[row])],
             "confidence": _finite(round(float(found.confidence[row]), 4)),
         }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedaction.federation.progress import Progress
 from fedaction.methods import METHODS
 from fedaction.models.files import Card, load_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.checkpoint import CheckpointError, load_checkpoint
 from fedaction.runs.deploy import model_of
 from fedaction.runs.recipe import Recipe, load_recipe
-from fedaction.runs.single import Progress
 from fedaction.runs.study import load_clients, parts_of
 
 

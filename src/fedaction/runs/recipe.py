@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import json
 import re
 import tomllib
 import warnings
@@ -13,30 +10,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from fedaction.data.sources.base import Source
+from fedaction.data.sources.every import SOURCES
 from fedaction.engines.base import Precision
+from fedaction.federation.settings import (
+    FILE,
+    HOW,
+    RecipeError,
+    Settings,
+    check_choice,
+    check_flat,
+    hash_values,
+    parse_settings,
+    toml_value,
+)
 from fedaction.methods import METHODS
-from fedaction.methods.settings import Settings
-from fedaction.runs.source import Source
-from fedaction.runs.sources import SOURCES
-
-
-class RecipeError(ValueError):
-    """A recipe that cannot be run. The message says what is wrong and what to do."""
 
 
 class RunSettings(Settings):
     """Keys that every recipe has."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", json_schema_extra=HOW)
     """What the run is called: letters, digits, dots, dashes. Default: from the recipe's path."""
     method: str
     """The method: fsar, fdarn, or a baseline such as fedavg; `fedaction recipes --keys` lists them all."""
-    baselines: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = Field((), json_schema_extra=HOW)
     """Methods run beside it on the same clients and seeds, to compare with."""
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
     """One run per seed; results are means over them."""
     data: str = "stage"
     """Where clients come from: stage, stage_features, stage_video (synthetic); public, store, features, video."""
@@ -65,7 +68,7 @@ class RunSettings(Settings):
     """The chance that an asked client fails."""
     deadline: float = Field(0.0, ge=0)
     """Simulated seconds after which answers are ignored; 0: none."""
-    devices: str = ""
+    devices: str = Field("", json_schema_extra=FILE)
     """Device profiles: jetson_hmdb51, jetson_ucf101 or a TOML file; empty: by the next two keys."""
     seconds_per_sample: float = Field(0.01, gt=0)
     """Without profiles: how long an ordinary client takes for a training sample, on the virtual clock."""
@@ -101,63 +104,38 @@ class RunSettings(Settings):
 
     engine: Literal["sequential", "vectorised"] = "sequential"
     """sequential (any machine) or vectorised (many clients at once on a GPU)."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", json_schema_extra=HOW)
     """auto, cpu or cuda."""
-    workers: int = Field(0, ge=0)
+    workers: int = Field(0, ge=0, json_schema_extra=HOW)
     """Sequential engine: clients trained side by side; 0: one per core."""
-    clients_per_step: int = Field(0, ge=0)
+    clients_per_step: int = Field(0, ge=0, json_schema_extra=HOW)
     """Vectorised engine: clients per stack; 0: as many as fit."""
-    compile_step: bool = False
+    compile_step: bool = Field(False, json_schema_extra=HOW)
     """Compile networks (vectorised engine: the stacked step) with torch.compile: minutes first, then faster steps."""
-    record_step: bool = False
+    record_step: bool = Field(False, json_schema_extra=HOW)
     """Sequential engine on a GPU: it repeats a recorded local step by itself; much faster where batches are small."""
     tf32: bool = True
     """On a GPU: faster float32 products with 10-bit mantissas."""
     precision: Precision = "fp32"
     """fp32, or on a GPU bf16: networks in bfloat16, by kernels whose last bits may differ from run to run."""
-    channels_last: bool = False
+    channels_last: bool = Field(False, json_schema_extra=HOW)
     """Sequential engine: weights of 3D convolutions with channels last in memory; faster with bf16."""
     evaluate_every: int = Field(1, ge=1)
     """Rounds between evaluations."""
-    update_distances: bool = False
+    update_distances: bool = Field(False, json_schema_extra=HOW)
     """Whether to record how far each client's model goes from the one that it was sent, by module."""
-    checkpoint_every: int = Field(1, ge=1)
+    checkpoint_every: int = Field(1, ge=1, json_schema_extra=HOW)
     """Rounds between checkpoints."""
-    keep_checkpoints: int = Field(2, ge=1)
+    keep_checkpoints: int = Field(2, ge=1, json_schema_extra=HOW)
     """How many of the last checkpoints stay; the best stays anyway."""
-    models_every: int = Field(0, ge=0)
+    models_every: int = Field(0, ge=0, json_schema_extra=HOW)
     """Video: rounds between model files that stay, models/round-NUMBER.safetensors; 0: only the last round's."""
-    report_samples: int = Field(6, ge=0)
+    report_samples: int = Field(6, ge=0, json_schema_extra=HOW)
     """Test sequences per client that the report can play; 0 keeps recordings out of it."""
 
 
 DEFAULTS = 1
 """Raised whenever the default of a key that decides results changes, so that hashes tell the two apart."""
-
-# Keys that change how a run is carried out or kept, not what it computes.
-_NOT_HASHED = {
-    "name",
-    "baselines",
-    "seeds",
-    "device",
-    "workers",
-    "clients_per_step",
-    "compile_step",
-    "record_step",
-    "channels_last",
-    "checkpoint_every",
-    "keep_checkpoints",
-    "models_every",
-    "update_distances",
-    "report_samples",
-    "public_root",
-    "public_cache",
-    "feature_root",
-    "feature_cache",
-    "video_root",
-    "video_cache",
-    "stage_cache",
-}
 
 
 @dataclass(frozen=True)
@@ -199,16 +177,8 @@ class Recipe:
         """
         left: dict[str, Any] = {"method": self.run.method, "data": self.run.data, "defaults": DEFAULTS}
         for settings in (self.run, self.source, self.methods[self.run.method]):
-            for key, value in settings.model_dump(exclude_defaults=True).items():
-                if key not in _NOT_HASHED and key not in besides:
-                    left[key] = _contents(value) if key in ("pretrained", "devices") else value
-        return hashlib.blake2b(json.dumps(left, sort_keys=True).encode(), digest_size=6).hexdigest()
-
-
-def _contents(name: str) -> str:
-    """A hash of the file that a key names: what is in it decides, not where it lies; any other word as it is."""
-    path = Path(name)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else name
+            left |= {key: value for key, value in settings.deciding().items() if key not in besides}
+        return hash_values(left)
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -286,36 +256,9 @@ def _readers(values: Mapping[str, Any], origin: str) -> dict[str, type[Settings]
     return kinds | {name: METHODS[name].settings_type for name in names}
 
 
-def check_flat(values: Mapping[str, Any], origin: str) -> None:
-    """Refuses a recipe with tables in it."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
-
-
-def parse_settings(
-    values: Mapping[str, Any], kinds: Mapping[str, type[Settings]], origin: str
-) -> dict[str, Settings]:
-    """Several kinds of settings from one flat recipe, each by the keys it knows; a key that none knows is refused."""
-    known = {key for kind in kinds.values() for key in kind.model_fields}
-    for key in values:
-        if key not in known:
-            raise RecipeError(f"{origin}: there is no key {key!r}{nearest(key, known)}")
-        kinds_of_key = [kind.model_fields[key].annotation for kind in kinds.values() if key in kind.model_fields]
-        if isinstance(values[key], bool) and bool not in kinds_of_key:  # which pydantic would take for 0 or 1
-            raise RecipeError(f"{origin}: {key} is not a yes-or-no key (got {str(values[key]).lower()})")
-    parsed: dict[str, Settings] = {}
-    for name, kind in kinds.items():
-        try:
-            parsed[name] = kind.model_validate({k: v for k, v in values.items() if k in kind.model_fields})
-        except ValidationError as error:
-            raise RecipeError(f"{origin}: {explained(error)}") from None
-    return parsed
-
-
 def all_keys() -> dict[str, dict[str, FieldInfo]]:
-    """Every key a recipe may have, by who reads it: every run, a kind of data, a method."""
-    keys: dict[str, dict[str, FieldInfo]] = {"every run": RunSettings.model_fields}
+    """Every key a recipe of a federated run may have, by who reads it: every run, a kind of data, a method."""
+    keys: dict[str, dict[str, FieldInfo]] = {"run": RunSettings.model_fields}
     keys |= {f'data = "{name}"': kind.model_fields for name, kind in SOURCES.items()}
     keys |= {f'method = "{name}"': kind.settings_type.model_fields for name, kind in METHODS.items()}
     return keys
@@ -326,42 +269,7 @@ def dump_recipe(recipe: Recipe) -> str:
     return "".join(f"{key} = {toml_value(value)}\n" for key, value in recipe.flat().items())
 
 
-def toml_value(value: Any) -> str:
-    """A value as TOML."""
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(toml_value(item) for item in value)}]"  # pyright: ignore[reportUnknownVariableType]
-    # For strings, numbers and booleans TOML and JSON agree, but for two things: TOML knows no surrogate pairs, so
-    # characters are written as they are, and it wants the delete character escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def _name_of(path: Path) -> str:
     """A run's name from where its recipe lies (recipes/fsar/demo.toml: fsar-demo), fit for a file name."""
     text = path.stem if path.parent.name in ("", "recipes") else f"{path.parent.name}-{path.stem}"
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-") or "run"
-
-
-def check_choice(values: Mapping[str, Any], key: str, choices: Mapping[str, object], origin: str) -> None:
-    """Refuses a key whose value is none of the choices."""
-    if key not in values:
-        raise RecipeError(f"{origin}: the key {key!r} is missing; it may be one of {', '.join(choices)}")
-    if not isinstance(values[key], str) or values[key] not in choices:
-        near = nearest(str(values[key]), choices)
-        raise RecipeError(f"{origin}: {key} = {values[key]!r} is unknown{near}; there are {', '.join(choices)}")
-
-
-def nearest(word: str, known: Any) -> str:
-    """The end of an error about an unknown word: the known one that is most like it, or nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def explained(error: ValidationError) -> str:
-    """What is wrong with which keys, in one line."""
-    lines: list[str] = []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("literal", "tuple", "float")))
-        absent = item["type"] == "missing" and len(item["loc"]) == 1  # then the input is the whole recipe
-        given = "" if absent else f" (got {item['input']!r})"
-        lines.append(f"{where}: {item['msg']}{given}")
-    return "; ".join(lines)

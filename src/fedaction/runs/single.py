@@ -7,16 +7,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from fedaction.data.augment import Augment
 from fedaction.data.client import ClientData
-from fedaction.data.processes import cores
-from fedaction.engines.base import Engine, Evaluation, Training, check_precision, set_precision
+from fedaction.engines.base import Engine, Evaluation, Training, check_precision, choose_device, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.evaluation.divergence import MeasuredEngine
@@ -24,8 +22,9 @@ from fedaction.evaluation.knn import knn_accuracy
 from fedaction.evaluation.neighbours import neighbour_evaluations
 from fedaction.evaluation.unseen import unseen_features
 from fedaction.federation.clock import Clock, spread_devices
-from fedaction.federation.events import Events
-from fedaction.federation.schedule import RoundPlan, Rounds
+from fedaction.federation.files import write_atomically, write_json
+from fedaction.federation.processes import cores
+from fedaction.federation.progress import Progress
 from fedaction.federation.scope import Scope, matches
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of, tree_bytes
@@ -36,35 +35,13 @@ from fedaction.methods.start import condensed, fresh, initial_state
 from fedaction.runs.asynchronous import Asynchronous, clock_rows
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved, prune, save_checkpoint
 from fedaction.runs.deploy import write_model
-from fedaction.runs.devices import deal_devices, fleet_of
 from fedaction.runs.environment import environment
 from fedaction.runs.evidence import confusion_of, samples_of, topology_of
-from fedaction.runs.files import write_atomically, write_json
 from fedaction.runs.metrics import MetricsFile, Row
 from fedaction.runs.recipe import Recipe
-
-
-class Progress(Protocol):
-    """Hears of a run as it goes."""
-
-    def started(self, label: str, round: int, rounds: int) -> None:
-        """A run begins, or goes on after `round` rounds."""
-        ...
-
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
-        """A round is done; the mean test accuracy if it was taken."""
-        ...
-
-    def warned(self, message: str) -> None:
-        """Something the user should know."""
-        ...
-
-
-def choose_device(name: str) -> torch.device:
-    """The device a recipe's `device` key means here."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device = 'cuda', but torch sees no CUDA device here; use --device cpu or auto")
-    return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")
+from fedaction.server.devices import deal_devices, fleet_of
+from fedaction.server.events import Events
+from fedaction.server.rounds import RoundPlan, Rounds
 
 
 def snapshot_rounds(rounds: int) -> set[int]:
@@ -335,7 +312,7 @@ class SingleRun:
         train, test = unseen_features(self.method, served, client, self.seed, self.device)
         k = min(run.knn_k, len(train))
         votes = knn_accuracy(
-            train, client.train.y, test, client.test.y, k, run.knn_distance, run.knn_temperature or None
+            train, client.train.labels, test, client.test.labels, k, run.knn_distance, run.knn_temperature or None
         )
         return votes
 

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from fedaction.data.client import ClientData
+from fedaction.data.sources.base import Tell
+from fedaction.engines.base import choose_device
+from fedaction.federation.files import clear_partial, only_one, read_json, write_atomically, write_json
+from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.seeds import derive
+from fedaction.federation.settings import RecipeError
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
-from fedaction.runs.devices import fleet_of
-from fedaction.runs.files import clear_partial, only_one, read_json, write_atomically, write_json
 from fedaction.runs.metrics import Row, measure_of, read_rows
-from fedaction.runs.recipe import Recipe, RecipeError, dump_recipe, load_recipe
-from fedaction.runs.report import write_report
-from fedaction.runs.single import Progress, SingleRun, choose_device
-from fedaction.runs.source import Tell
+from fedaction.runs.recipe import Recipe, dump_recipe, load_recipe
+from fedaction.runs.single import SingleRun
+from fedaction.server.devices import fleet_of
 
 METRIC = "accuracy"
 DATA = "data"
@@ -56,19 +58,6 @@ class RunResult(TypedDict):
     complete: bool
     seeds: NotRequired[dict[str, float]]
     baselines: NotRequired[dict[str, RunResult]]
-
-
-class Quiet:
-    """A `Progress` that says nothing."""
-
-    def started(self, label: str, round: int, rounds: int) -> None:
-        """See `Progress`."""
-
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
-        """See `Progress`."""
-
-    def warned(self, message: str) -> None:
-        """See `Progress`."""
 
 
 def parts_of(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
@@ -109,7 +98,7 @@ def _told(progress: Progress) -> Tell:
 
 
 def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) -> RunResult:
-    """Runs everything a recipe names, or what is left of it, and writes results and the report.
+    """Runs everything a recipe names, or what is left of it, and writes results.
 
     Args:
         recipe: what to run.
@@ -137,7 +126,6 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
             write_json(home / "result.json", summary(part, home))
         result = study_result(recipe, folder)
         write_json(folder / "result.json", result)
-        write_report(folder)
     return result
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedaction.data.clips.draws import below, uniform
 from fedaction.federation.seeds import generator
 from fedaction.methods.pretext import CtP
-from fedaction.methods.pretext.base import below, uniform
 from fedaction.methods.pretext.patch import draw_looks, pasted
 from fedaction.methods.pretext.trajectory import between, draw_keys, draw_paces
 from fedaction.models.roi import roi_align

@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedaction.data.clips.pixels import with_brightness, with_contrast, with_hue
 from fedaction.federation.seeds import generator
 from fedaction.methods.pretext import Speed
-from fedaction.methods.pretext.pixels import with_brightness, with_contrast, with_hue
 from tests.methods.pretext.tasks import check_apply, check_draw, check_learning, check_stacking, made, recordings
 
 STRIDES = (-4, -2, -1, 0, 1, 2, 4)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from fedaction.data import partition
-from fedaction.data.client import ClientData, ClientInfo, Examples
+from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.features.store import FeatureSet
+from fedaction.data.samples import Examples
 from fedaction.federation.seeds import derive, numpy_generator
 
 Scale = Literal["client", "unit", "none"]

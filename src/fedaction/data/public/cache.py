@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.data.dataset import Issue
-from fedaction.data.processes import alone
 from fedaction.data.public.base import Listing, Reader
 from fedaction.data.public.pool import read_sources
 from fedaction.data.public.readers import reader as reader_called
 from fedaction.data.store import accept
 from fedaction.data.store_file import FRAMES, HEADER, VERSION, StoreWriter, beside, move_into_place
+from fedaction.federation.files import alone
 
 _SEAL, _SEAL_VERSION = "seal.json", 1
 _CRC_BYTES = 4 * 2**20

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.processes import cores, worker_pool
 from fedaction.data.public.base import Reader, Source
+from fedaction.federation.processes import cores, worker_pool
 
 _CHUNK_BYTES, _CHUNK_FILES = 2 * 2**20, 32  # of a task; long enough to make handing it over cheap
 _SMALL_BYTES = 64 * 2**20  # up to here, workers take longer to start than this process to read

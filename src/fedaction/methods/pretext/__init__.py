@@ -1,6 +1,7 @@
 """FedVSSL's pretext tasks, one file each. `PRETEXTS` is the whole list."""
 
-from fedaction.methods.pretext.base import Drawn, Pretext
+from fedaction.data.clips.draws import Drawn
+from fedaction.methods.pretext.base import Pretext
 from fedaction.methods.pretext.ctp import CtP
 from fedaction.methods.pretext.speed import Speed
 from fedaction.methods.pretext.vcop import VCOP

@@ -9,20 +9,14 @@ one row per recording; pixels are changed on the device where they are, all reco
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from fedaction.data.clips.draws import Drawn
 from fedaction.methods.base import Net, Task
 from fedaction.models.resnet3d import ResNet3D
-
-Drawn = Mapping[str, Tensor]
-"""What was drawn for a batch of recordings, by name; every tensor has one row per recording."""
-
-REFERENCE = 112
-"""The reference's clips have this many rows and columns; lengths in pixels are stated for them."""
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 """Red, green and blue over ImageNet, in units of 0 to 255."""
@@ -80,19 +74,3 @@ def levelled(x: Tensor, drawn: Drawn) -> tuple[Tensor, dict[str, Tensor], tuple[
 def picked(x: Tensor, frames: Tensor) -> Tensor:
     """(N, T, H, W, 3) recordings and (N, F) numbers of frames to (N, F, H, W, 3)."""
     return x[torch.arange(len(x), device=x.device)[:, None], frames]
-
-
-def uniform(shape: tuple[int, ...], random: torch.Generator, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """Numbers in [low, high), in double precision whatever torch's default is."""
-    return low + (high - low) * torch.rand(shape, generator=random, dtype=torch.float64)
-
-
-def below(limits: Tensor, random: torch.Generator) -> Tensor:
-    """A whole number from 0 to limit - 1 for each limit, int64."""
-    return (uniform(tuple(limits.shape), random) * limits).long()
-
-
-def chosen(shape: tuple[int, ...], chances: Sequence[float], random: torch.Generator) -> Tensor:
-    """Numbers from 0 to len(chances) - 1, int64, each as often as its chance, relative to their sum, says."""
-    edges = torch.tensor(chances, dtype=torch.float64).cumsum(0)
-    return torch.bucketize(uniform(shape, random) * edges[-1], edges[:-1], right=True)

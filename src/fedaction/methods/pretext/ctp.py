@@ -11,20 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedaction.methods.base import Net
-from fedaction.methods.pretext.base import (
-    REFERENCE,
-    Drawn,
-    backbone,
-    below,
-    check_clip,
-    check_recording,
-    levelled,
-    picked,
-    uniform,
-)
-from fedaction.methods.pretext.patch import draw_looks, pasted
-from fedaction.methods.pretext.pixels import (
+from fedaction.data.clips.draws import REFERENCE, Drawn, below, uniform
+from fedaction.data.clips.pixels import (
     Scale,
     draw_hue,
     draw_view,
@@ -33,6 +21,9 @@ from fedaction.methods.pretext.pixels import (
     with_contrast,
     with_hue,
 )
+from fedaction.methods.base import Net
+from fedaction.methods.pretext.base import backbone, check_clip, check_recording, levelled, picked
+from fedaction.methods.pretext.patch import draw_looks, pasted
 from fedaction.methods.pretext.trajectory import Walk, between, draw_keys, draw_paces
 from fedaction.models.pretext_heads import PretextNetwork, TrackHead
 

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaction.methods.pretext.base import Drawn, chosen, picked, uniform
+from fedaction.data.clips.draws import Drawn, chosen, uniform
+from fedaction.methods.pretext.base import picked
 from fedaction.methods.pretext.trajectory import between, draw_keys
 
 SHAPES = (0.5, 0.35, 0.15)

@@ -12,17 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedaction.methods.base import Net
-from fedaction.methods.pretext.base import (
-    Drawn,
-    backbone,
-    below,
-    check_clip,
-    check_recording,
-    levelled,
-    picked,
-)
-from fedaction.methods.pretext.pixels import (
+from fedaction.data.clips.draws import Drawn, below
+from fedaction.data.clips.pixels import (
     Scale,
     draw_hue,
     draw_light,
@@ -30,6 +21,8 @@ from fedaction.methods.pretext.pixels import (
     view,
     with_colours,
 )
+from fedaction.methods.base import Net
+from fedaction.methods.pretext.base import backbone, check_clip, check_recording, levelled, picked
 from fedaction.models.pretext_heads import PretextNetwork, SpeedHead
 
 

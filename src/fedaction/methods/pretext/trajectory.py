@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedaction.methods.pretext.base import below, chosen, uniform
+from fedaction.data.clips.draws import below, chosen, uniform
 
 PACES = (0.7, 0.15, 0.15)
 """Chances of going on evenly, ever faster, ever slower from one key frame to the next."""

@@ -1,0 +1,110 @@
+"""How alike clients' networks represent the same sequences, block by block (FSAR, Fig. 5)."""
+
+# matplotlib's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from fedaction.analyses.draw import canvas, heat, scale
+from fedaction.analyses.finding import Finding, Table, number
+from fedaction.analyses.inputs import Inputs, common_inputs, comparable
+from fedaction.analyses.study import NotApplicable, Study, Trained, plain, some
+from fedaction.evaluation.cka import centred_gram, cka_matrix
+from fedaction.evaluation.features import block_features
+from fedaction.evaluation.topology import between
+from fedaction.report.page import spelled
+
+_METHODS, _CLIENTS, _SEQUENCES = 3, 8, 256
+
+
+def cka(study: Study, say: Callable[[str], None]) -> Finding:
+    """See the module."""
+    methods, notes = study.first(_METHODS)
+    found: dict[str, list[Tensor]] = {}
+    names: dict[str, list[str]] = {}
+    inputs: Inputs | None = None
+    for method in methods:
+        trained = study.trained(method)
+        clients, kept = comparable(trained.clients)
+        clients, few = some(clients, _CLIENTS)
+        if len(clients) < 2:
+            raise NotApplicable("alignment is between clients, and there is only one")
+        shown = common_inputs(clients, _SEQUENCES, study.seed)
+        inputs = inputs or shown
+        notes += tuple(note for note in kept + few if note not in notes)
+        names[method] = list(clients)
+        found[method] = _aligned(trained, shown, say)
+    assert inputs is not None
+    blocks = max(len(matrices) for matrices in found.values())
+    rows = [(spelled(m), *(number(_mean(b)) for b in matrices)) for m, matrices in found.items()]
+    values: dict[str, Any] = {
+        m: {"clients": names[m], "blocks": matrices, "mean": [_mean(b) for b in matrices]}
+        for m, matrices in found.items()
+    }
+    how = (
+        f"Linear CKA of the flattened features of {len(inputs)} test sequences, drawn from "
+        f"{', '.join(inputs.rows)}: the clients that have at least half of everyone's joints, by name. Every "
+        "client's network (the server's tensors and its own) sees the same sequences on its own joints; a joint "
+        "that a recording lacks is the mean of the nearest joints that it has, and the sequence is then centred and "
+        "aligned as the client's own are."
+    )
+    return Finding(
+        title="Alignment of clients' features (CKA)",
+        caption=f"Linear CKA between clients' networks after each block; 1 means equal up to rotation and scale. "
+        f"{study.words}",
+        table=Table(("mean over pairs", *(f"block {b + 1}" for b in range(blocks))), tuple(rows)),
+        values={"methods": plain(values), "sequences": {k: len(v) for k, v in inputs.rows.items()}},
+        figure=_picture(found, names),
+        notes=(how, *notes),
+    )
+
+
+def _aligned(trained: Trained, inputs: Inputs, say: Callable[[str], None]) -> list[Tensor]:
+    """A (clients, clients) matrix for each block. Only Gram matrices are kept: features may be large."""
+
+    def grams_of(client: str) -> list[Tensor]:
+        net, x = trained.net(client), inputs.shown_to(client).to(trained.device)
+        blocks: Any = getattr(net.module, "blocks", None)
+        if not isinstance(blocks, int):
+            raise NotApplicable(f"the network of {trained.method.name} is not cut into blocks")
+        return [centred_gram(block_features(net, x, block + 1)).cpu() for block in range(blocks)]
+
+    grams = list(trained.each(grams_of, inputs.clients, lambda what: say(f"cka: {what}")))
+    return [cka_matrix(own) for own in zip(*grams, strict=True)]
+
+
+def _mean(matrix: Tensor) -> float:
+    pairs = between(matrix)
+    return float(pairs[pairs.isfinite()].mean())
+
+
+def _picture(found: dict[str, list[Tensor]], names: dict[str, list[str]]) -> Figure:
+    columns = max(len(matrices) for matrices in found.values())
+    figure = canvas(2.75 * columns + 2.2, 2.65 * len(found) + 0.9)
+    image = None
+    for row, (method, matrices) in enumerate(found.items()):
+        for column, matrix in enumerate(matrices):
+            axes = figure.add_subplot(len(found), columns, row * columns + column + 1)
+            image = heat(
+                axes,
+                matrix,
+                low=0,
+                high=1,
+                colours="viridis",
+                names=names[method],
+                across=row == len(found) - 1,
+                down=column == 0,
+                digits=2 if len(matrix) <= 6 else None,
+            )
+            axes.set_title(f"block {column + 1}: mean {number(_mean(matrix), 2)}", loc="left", fontweight="normal")
+            if column == 0:
+                axes.set_ylabel(spelled(method), fontweight="bold", color="black")
+    if image is not None:
+        scale(figure, image, figure.axes, "linear CKA", shrink=0.7, aspect=28)
+    return figure

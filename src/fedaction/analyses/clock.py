@@ -1,0 +1,296 @@
+"""Methods in one clock: accuracy over virtual time, how busy the devices were, how stale their updates (Edge)."""
+
+# matplotlib's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from fedaction.analyses.draw import COLOURS, MARKS, SOFT, canvas, label
+from fedaction.analyses.finding import Finding, Table, number, points
+from fedaction.analyses.study import NotApplicable, Study, plain
+from fedaction.federation.settings import RecipeError
+from fedaction.methods.central import EVERYONE
+from fedaction.report.clock import Clocked, clocked, unit_of
+from fedaction.report.page import duration, spelled
+from fedaction.runs.metrics import read_rows
+from fedaction.runs.study import parts_of
+from fedaction.server.devices import FLEETS, deal_devices, fleet_of
+
+Runs = Mapping[str, Sequence[Clocked]]
+"""The seeds of each method."""
+Groups = Mapping[str, Sequence[str]]
+"""Devices that are shown together, by what they are called."""
+_SHOWN = 8  # rows of devices, and bars, of a method
+SHARE = 0.9
+"""The target where none is given: this share of the best method's accuracy at its end."""
+
+
+def clock(study: Study) -> Finding:
+    """See the module."""
+    runs, seeds, without = _read(study)
+    if not runs:
+        raise NotApplicable(
+            "no run here has a virtual clock; name the devices in the recipe, devices = "
+            f"{' or '.join(map(repr, FLEETS))} or a .toml file of your own, and run it again"
+        )
+    best = max((last for own in runs.values() if (last := _last(own)) is not None), default=None)
+    target = study.target or (None if best is None else SHARE * best)
+    groups = {method: _groups(study, own) for method, own in runs.items()}
+    clips = any(seed.recordings for own in runs.values() for seed in own)
+    table: list[tuple[str, ...]] = []
+    for method, own in runs.items():
+        table += _rows(method, own, groups[method], target, clips)
+    heads = ["method, devices", "last, %", *(["per video, %"] if clips else []), "virtual time"]
+    heads += [f"to {points(target)} %", "busy, %", "idle, %", "updates", "staleness (most)"]
+    several = max(map(len, runs.values()))
+    spread = f"means of {several} seeds, bands one standard deviation" if several > 1 else f"seed {study.seed}"
+    return Finding(
+        title="Methods in one clock",
+        caption=f"Above: mean test {study.measure} over clients against virtual time. Below: how long the devices "
+        f"worked (full) and were idle (pale) until the method's last round was over ({spread}). {study.words}",
+        table=Table(tuple(heads), tuple(table)),
+        values={
+            "target": plain(target),
+            "methods": plain({m: _values(own, seeds[m], target) for m, own in runs.items()}),
+            "devices": {m: {name: list(clients) for name, clients in g.items()} for m, g in groups.items()},
+        },
+        figure=_picture(runs, groups, target, study.measure),
+        notes=_notes(study, target, without, groups),
+    )
+
+
+def _read(study: Study) -> tuple[dict[str, list[Clocked]], dict[str, list[int]], list[str]]:
+    """By method, the seeds that have a clock, and which they are; and methods of which none has one."""
+    runs: dict[str, list[Clocked]] = defaultdict(list)
+    seeds: dict[str, list[int]] = defaultdict(list)
+    sampled = bool(study.recipe.run.clients_per_round or study.recipe.run.late)
+    started: list[str] = []
+    for method, seed, home in parts_of(study.recipe, study.folder):
+        if not (home / "metrics.jsonl").exists():
+            continue
+        started.append(method)
+        found = clocked(read_rows(home / "metrics.jsonl"), home, sampled)
+        if found is not None:
+            runs[method].append(found)
+            seeds[method].append(seed)
+    return dict(runs), dict(seeds), [method for method in dict.fromkeys(started) if method not in runs]
+
+
+def _groups(study: Study, seeds: Sequence[Clocked]) -> dict[str, list[str]]:
+    """A method's devices by kind, where the recipe names several kinds; else each for itself, the first few."""
+    clients = sorted({client for seed in seeds for client in seed.busy})
+    run = study.recipe.run
+    kinds: dict[str, list[str]] = defaultdict(list)
+    if run.devices:
+        members = clients
+        if run.clients_per_round and EVERYONE not in clients:  # some may never have been asked
+            members = [c for c, data in study.clients.items() if data.info.samples and c != run.unseen]
+        try:
+            dealt = deal_devices(fleet_of(run.devices), members, [c for c in clients if c == EVERYONE])
+        except RecipeError:  # a file that is no longer there
+            dealt = {}
+        for client in clients:
+            if client in dealt:
+                kinds[dealt[client].name].append(client)
+    if len(kinds) > 1 or len(clients) == 1:
+        return {_named(kind, own): own for kind, own in kinds.items()} or {clients[0]: clients}
+    return {client: [client] for client in clients[:_SHOWN]}
+
+
+def _named(kind: str, clients: Sequence[str]) -> str:
+    return kind if len(clients) == 1 else f"{kind} ({len(clients)} clients)"
+
+
+def _rows(
+    method: str, seeds: Sequence[Clocked], groups: Groups, target: float | None, clips: bool
+) -> list[tuple[str, ...]]:
+    """The method's own row, and one for each group of its devices where there are several."""
+    whole = list(dict.fromkeys(client for seed in seeds for client in seed.busy))
+    reached = [found for seed in seeds if target is not None and (found := seed.reached(target)) is not None]
+    when = duration(statistics.fmean(reached)) if reached else "not reached"
+    if 0 < len(reached) < len(seeds):
+        when += f" ({len(reached)} of {len(seeds)} seeds)"
+    accuracies = [points(_last(seeds))]
+    if clips:
+        accuracies.append(points(_over(seeds, lambda seed: _end(seed.recordings))))
+    time = duration(statistics.fmean(seed.time for seed in seeds))
+    name = f"all {len(whole)}" if len(whole) > 1 else next(iter(groups))
+    rows = [(f"{spelled(method)}, {name}", *accuracies, time, when, *_cells(seeds, whole))]
+    if len(whole) > 1:
+        blank = ("",) * (len(accuracies) + 2)
+        rows += [(f"{spelled(method)}, {group}", *blank, *_cells(seeds, own)) for group, own in groups.items()]
+    return rows
+
+
+def _cells(seeds: Sequence[Clocked], clients: Sequence[str]) -> tuple[str, ...]:
+    """Utilisation, idle share, updates a client, mean and largest staleness of some devices, means over seeds."""
+    used = _utilisation(seeds, clients)
+    updates = statistics.fmean(seed.updates.get(client, 0.0) for seed in seeds for client in clients)
+    mean = _over(seeds, lambda seed: seed.mean_staleness_of(clients))
+    most = max((age for seed in seeds for c, age in seed.stalest.items() if c in clients), default=0.0)
+    staleness = "–" if mean is None else f"{number(mean, 1)} ({number(most, 1)})"
+    return points(used), points(1 - used), number(updates, 1), staleness
+
+
+def _utilisation(seeds: Sequence[Clocked], clients: Iterable[str]) -> float:
+    return statistics.fmean(seed.utilisation(c) for c in clients for seed in seeds if c in seed.busy)
+
+
+def _over(seeds: Sequence[Clocked], pick: Callable[[Clocked], float | None]) -> float | None:
+    """The mean over the seeds that have it."""
+    found = [value for seed in seeds if (value := pick(seed)) is not None]
+    return statistics.fmean(found) if found else None
+
+
+def _end(series: Mapping[int, float]) -> float | None:
+    return series[max(series)] if series else None
+
+
+def _last(seeds: Sequence[Clocked]) -> float | None:
+    return _over(seeds, lambda seed: _end(seed.accuracy))
+
+
+def _values(seeds: Sequence[Clocked], numbers: Sequence[int], target: float | None) -> dict[str, Any]:
+    """All that the table and the picture are made of."""
+    curve = _curve(seeds)
+    return {
+        "rounds": list(curve),
+        "seconds": [time for time, _, _ in curve.values()],
+        "accuracy": [mean for _, mean, _ in curve.values()],
+        "std": [std for _, _, std in curve.values()],
+        "seeds": {
+            str(which): {
+                "seconds": seed.time,
+                "seconds_to_target": None if target is None else seed.reached(target),
+                "accuracy": _end(seed.accuracy),
+                "recordings": _end(seed.recordings),
+                "utilisation": seed.mean_utilisation,
+                "idle": 1 - seed.mean_utilisation,
+                "staleness": seed.mean_staleness_of(seed.busy),
+                "clients": {
+                    client: {
+                        "busy_seconds": seed.busy[client],
+                        "utilisation": seed.utilisation(client),
+                        "updates": seed.updates.get(client, 0.0),
+                        "staleness": seed.staleness.get(client),
+                        "stalest": seed.stalest.get(client),
+                    }
+                    for client in seed.busy
+                },
+            }
+            for which, seed in zip(numbers, seeds, strict=True)
+        },
+    }
+
+
+def _curve(seeds: Sequence[Clocked]) -> dict[int, tuple[float, float, float]]:
+    """By round that all seeds tested: the mean time it was over, the mean accuracy and its standard deviation."""
+    common = sorted(set[int].intersection(*({*seed.accuracy} & {*seed.times} for seed in seeds)))
+    found: dict[int, tuple[float, float, float]] = {}
+    for r in common:
+        values = [seed.accuracy[r] for seed in seeds]
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        found[r] = (statistics.fmean(seed.times[r] for seed in seeds), statistics.fmean(values), spread)
+    return found
+
+
+def _notes(
+    study: Study, target: float | None, without: Sequence[str], groups: Mapping[str, Groups]
+) -> tuple[str, ...]:
+    how = (
+        "Virtual time is computed from the devices' profiles, not measured: training and transfers, but neither "
+        "tests nor the server's own work. Busy (utilisation) is the share of the time, up to the end of the last "
+        "round, in which a device worked; jobs that are still under way then count as far as they have come. Idle is "
+        "the rest, whether a device waits, is not asked, or is off. A method's first row has means over its devices. "
+        "Updates are those of a client that the server used. Staleness is in server updates, mean and, in "
+        "parentheses, largest. Over seeds, a curve's points are mean times and mean values after the same round."
+    )
+    given = "as asked" if study.target else f"{points(SHARE, 0)} % of the best method's {study.measure} at its end"
+    notes = [how]
+    if target is not None:
+        notes.append(
+            f"The target is {points(target)} % ({given}). The time to it is that of the first tested round, per "
+            f"seed, whose mean {study.measure} is the target or better; the mean is over the seeds that reached it."
+        )
+    if without:
+        names = ", ".join(map(spelled, without))
+        notes.append(f"Left out: {names}, which ran without a clock; devices = ... in the recipe gives them one.")
+    if any(len(g) == _SHOWN and all(len(own) == 1 for own in g.values()) for g in groups.values()):
+        notes.append(f"Of a method's devices at most {_SHOWN} have a row and a bar; all are in the JSON file.")
+    return tuple(notes)
+
+
+# The picture
+
+
+def _picture(runs: Runs, groups: Mapping[str, Groups], target: float | None, measure: str) -> Figure:
+    longest = max(statistics.fmean(seed.time for seed in own) for own in runs.values())
+    unit, seconds = unit_of(longest)
+    bars = sum(len(own) for own in groups.values()) + 0.8 * len(groups)
+    figure = canvas(9, 4.3 + 0.24 * bars)
+    above, below = figure.subplots(2, 1, height_ratios=[3.5, 0.24 * bars + 0.3])
+    for place, (method, own) in enumerate(runs.items()):
+        _line(above, _curve(own), place, spelled(method), seconds)
+    if target is not None:
+        above.axhline(100 * target, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+        place_of = above.get_yaxis_transform()
+        above.text(
+            0.995, 100 * target, f"target {points(target)} %", ha="right", va="bottom", transform=place_of, color=SOFT
+        )
+    above.set_ylabel(f"test {measure}, %")
+    above.grid(axis="y")
+    above.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(len(runs), 6))
+    _bars(below, runs, groups, seconds)
+    for axes in (above, below):
+        axes.set_xlim(0, 1.08 * longest / seconds or 1)
+        axes.set_xlabel(f"virtual {unit}")
+    return figure
+
+
+def _line(axes: Axes, curve: Mapping[int, tuple[float, float, float]], place: int, name: str, unit: float) -> None:
+    x, y = [time / unit for time, _, _ in curve.values()], [100 * mean for _, mean, _ in curve.values()]
+    colour = COLOURS[place % len(COLOURS)]
+    mark = MARKS[place % len(MARKS)] if len(x) <= 40 else ""
+    axes.plot(x, y, marker=mark, markersize=3.5, color=colour, label=name, linewidth=2.2 if place == 0 else 1.5)
+    spread = [100 * std for _, _, std in curve.values()]
+    if any(spread):
+        low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _bars(axes: Axes, runs: Runs, groups: Mapping[str, Groups], unit: float) -> None:
+    """A bar for each group of devices, as long as its method's time; the part worked in full colour."""
+    row = 0.0
+    names: list[tuple[float, str]] = []
+    for place, (method, seeds) in enumerate(runs.items()):
+        colour = COLOURS[place % len(COLOURS)]
+        whole = statistics.fmean(seed.time for seed in seeds) / unit
+        for name, clients in groups[method].items():
+            used = _utilisation(seeds, clients)
+            axes.barh(row, whole * used, height=0.8, color=colour)
+            axes.barh(row, whole * (1 - used), left=whole * used, height=0.8, color=colour, alpha=0.22)
+            axes.annotate(
+                f"{points(used, 0)} %",
+                (whole, row),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+            )
+            names.append((row, f"{spelled(method)}: {label(name, 34)}"))
+            row += 1
+        row += 0.8
+    axes.set_yticks([y for y, _ in names], [text for _, text in names])
+    axes.set_ylim(row - 1.3, -0.7)
+    axes.tick_params(axis="y", length=0)
+    shades = [Patch(color=SOFT, label="working"), Patch(color=SOFT, alpha=0.22, label="idle")]
+    axes.legend(handles=shades, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))

@@ -1,0 +1,170 @@
+"""The statistic that FSAR's supplement (section 5, Fig. 2) calls a proof of privacy. It is none."""
+
+# matplotlib's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from fedaction.analyses.draw import COLOURS, SOFT, canvas, label
+from fedaction.analyses.finding import Finding, Table, number
+from fedaction.analyses.inputs import comparable, layout_of, probabilities
+from fedaction.analyses.study import NotApplicable, Study, Trained, plain, some
+from fedaction.data.client import ClientData
+from fedaction.data.samples import in_memory
+from fedaction.evaluation.epsilon import Epsilon, chance_epsilon, empirical_epsilon
+from fedaction.evaluation.joints import mapped
+from fedaction.federation.seeds import generator
+from fedaction.report.page import spelled
+
+WARNING = (
+    "This is a statistic of one pair of datasets and one trained model, without any randomised mechanism. It is not "
+    "differential privacy and bounds nothing: a small value says that two histograms look alike, not that the model "
+    "gives nothing away."
+)
+_METHODS, _CLIENTS = 4, 12
+
+
+def epsilon(study: Study, say: Callable[[str], None]) -> Finding:
+    """See the module."""
+    methods, notes = study.first(_METHODS)
+    found: dict[str, dict[str, Epsilon]] = {}
+    chances: dict[str, dict[str, float]] = {}
+    pairs: dict[str, dict[str, Any]] = {}
+    for method in methods:
+        trained = study.trained(method)
+        clients, kept = comparable(trained.clients)
+        clients, few = some(clients, _CLIENTS)
+        if len(clients) < 2:
+            raise NotApplicable("samples are replaced by another client's, and there is only one")
+        notes += tuple(note for note in kept + few if note not in notes)
+        found[method], chances[method] = {}, {}
+        neighbours = {name: _neighbour(clients, name, study.seed) for name in clients}
+        foreigners = {name: x for name, (_, x, _) in neighbours.items()}
+        results = trained.each(partial(_sure, trained, foreigners), clients, lambda what: say(f"epsilon: {what}"))
+        for name, (own, foreign) in zip(clients, results, strict=True):
+            replaced, _, pair = neighbours[name]
+            pairs.setdefault(name, pair)
+            if not bool(own.isfinite().all() and foreign.isfinite().all()):
+                continue  # a network that has diverged
+            found[method][name] = empirical_epsilon(own, torch.cat([own[~replaced], foreign]))
+            random = generator(study.seed, "epsilon chance", name)
+            chances[method][name] = chance_epsilon(own, int(replaced.sum()), random)
+    everyone = list(dict.fromkeys(name for own in found.values() for name in own))
+    if not everyone:
+        raise NotApplicable("no network gives finite probabilities")
+    rows = [
+        (
+            name,
+            *(
+                f"{number(found[m][name].value, 2)} ({number(chances[m][name], 2)})" if name in found[m] else "–"
+                for m in found
+            ),
+        )
+        for name in everyone
+    ]
+    values: dict[str, Any] = {
+        m: {
+            name: {
+                "epsilon": item.value,
+                "chance": chances[m][name],
+                "edges": item.edges,
+                "D": item.one,
+                "replaced": item.other,
+                "used": item.used,
+            }
+            for name, item in own.items()
+        }
+        for m, own in found.items()
+    }
+    how = (
+        "D is a client's test set. In D' the samples of one class, drawn at random, are replaced by as many test "
+        "samples of another client, on the client's own joints. Compared are histograms (10 bins, one pseudo-count "
+        "each) of the probability that the model gives the class it predicts; epsilon is the largest |log ratio| of "
+        "bins with 10 samples or more. In brackets: the mean when as many samples, drawn at random, are replaced by "
+        "others of D itself, which is what chance alone gives."
+    )
+    return Finding(
+        title="Empirical epsilon (not a privacy guarantee)",
+        caption=f"{WARNING} {study.words}",
+        table=Table(("client", *(f"{spelled(m)} (chance), nats" for m in found)), tuple(rows)),
+        values={"warning": WARNING, "methods": plain(values), "pairs": plain(pairs)},
+        figure=_picture(found, chances, everyone),
+        notes=(how, *notes),
+    )
+
+
+def _sure(trained: Trained, foreigners: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
+    """The probabilities (N,) and (n,) of the predicted classes, on a client's test set and on foreign samples."""
+    own = in_memory(trained.clients[name].test).x
+    found = probabilities(trained, name, torch.cat([own, foreigners[name]])).amax(1)
+    return found[: len(own)], found[len(own) :]
+
+
+def _neighbour(clients: Mapping[str, ClientData], name: str, seed: int) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Which of a client's test samples are replaced (N,) bool, by what (n, ...), and that in words."""
+    random = generator(seed, "epsilon", name)
+    client = clients[name]
+    present = client.test.labels.unique()
+    label_ = int(present[torch.randint(len(present), (1,), generator=random)])
+    others = [other for other in clients if other != name]
+    other = others[int(torch.randint(len(others), (1,), generator=random))]
+    replaced = client.test.labels == label_
+    count, available = int(replaced.sum()), len(clients[other].test)
+    order = torch.cat([torch.randperm(available, generator=random) for _ in range(-(-count // available))])[:count]
+    layouts = [layout_of(item) for item in clients.values()]
+    x = mapped(clients[other].test.take(order), layout_of(clients[other]), layout_of(client), layouts)
+    pair = {"class": client.info.classes[label_], "by": other, "samples": count, "of": len(client.test)}
+    return replaced, x, pair
+
+
+def _picture(
+    found: Mapping[str, Mapping[str, Epsilon]], chances: Mapping[str, Mapping[str, float]], everyone: list[str]
+) -> Figure:
+    """Above: the two histograms of the first client, method by method; below: everyone's epsilon beside chance."""
+    figure = canvas(max(7.0, 2.9 * len(found)), 5.8 + 0.12 * len(everyone))
+    grid = figure.add_gridspec(2, len(found), height_ratios=[2.4, 2.6])
+    first = everyone[0]
+    upper = None
+    for column, (method, own) in enumerate(found.items()):
+        axes = figure.add_subplot(grid[0, column], sharey=upper)
+        upper = upper or axes
+        if first in own:
+            item, colour = own[first], COLOURS[column % len(COLOURS)]
+            edges = (100 * item.edges).tolist()
+            axes.stairs((100 * item.one).tolist(), edges, fill=True, color=colour, alpha=0.3, label="D")
+            axes.stairs((100 * item.other).tolist(), edges, color=colour, linewidth=1.8, label="D′")
+        axes.set_title(f"{spelled(method)}: {label(first, 20)}", loc="left", fontsize=9)
+        axes.set_xlabel("probability of the predicted class, %")
+        if column == 0:
+            axes.set_ylabel("share of samples, %")
+        else:
+            axes.tick_params(labelleft=False)
+        axes.legend(loc="best")
+    axes = figure.add_subplot(grid[1, :])
+    height = 0.8 / len(found)
+    for place, (method, own) in enumerate(found.items()):
+        rows = [row for row, name in enumerate(everyone) if name in own]
+        y = [row + (place - (len(found) - 1) / 2) * height for row in rows]
+        values = [own[everyone[row]].value for row in rows]
+        axes.barh(y, values, height * 0.85, color=COLOURS[place % len(COLOURS)], label=spelled(method))
+        for at, row in zip(y, rows, strict=True):
+            chance = chances[method][everyone[row]]
+            known = "chance alone" if place == len(found) - 1 and row == rows[-1] else None
+            axes.plot([chance, chance], [at - height / 2, at + height / 2], color="black", linewidth=1.6, label=known)
+    axes.set_yticks(range(len(everyone)), [label(name, 26) for name in everyone])
+    axes.set_ylim(len(everyone) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("empirical epsilon, nats (not differential privacy: it bounds nothing)", color=SOFT)
+    axes.set_title("Every client", loc="left")
+    axes.grid(axis="x")
+    axes.set_axisbelow(True)
+    axes.legend(loc="best")
+    return figure

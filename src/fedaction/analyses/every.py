@@ -1,0 +1,114 @@
+"""All analyses, and how they are carried out and written down."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedaction.analyses.cka import cka
+from fedaction.analyses.clock import clock
+from fedaction.analyses.coefficients import coefficients
+from fedaction.analyses.confusion import confusion
+from fedaction.analyses.curves import curves
+from fedaction.analyses.discriminator import discriminator
+from fedaction.analyses.divergence import divergence
+from fedaction.analyses.draw import drawing, svg
+from fedaction.analyses.epsilon import epsilon
+from fedaction.analyses.finding import Finding
+from fedaction.analyses.landscape import landscape
+from fedaction.analyses.study import NotApplicable, Study
+from fedaction.analyses.subspaces import subspaces
+from fedaction.analyses.target import to_target
+from fedaction.analyses.topology import topology
+from fedaction.federation.files import only_one, write_atomically, write_json
+from fedaction.report import write_report
+
+Say = Callable[[str], None]
+ANALYSES: dict[str, Callable[[Study, Say], Finding]] = {
+    "curves": lambda study, _: curves(study),
+    "clock": lambda study, _: clock(study),
+    "target": lambda study, _: to_target(study),
+    "confusion": lambda study, _: confusion(study),
+    "topology": lambda study, _: topology(study),
+    "coefficients": lambda study, _: coefficients(study),
+    "cka": cka,
+    "landscape": landscape,
+    "divergence": lambda study, _: divergence(study),
+    "epsilon": epsilon,
+    "subspaces": subspaces,
+    "discriminator": lambda study, _: discriminator(study),
+}
+"""Analyses by name, in the order that the report shows them."""
+
+
+@dataclass
+class Analysed:
+    """What `analyse` did.
+
+    Attributes:
+        found: by analysis, what its JSON file holds.
+        pictures: by analysis, its SVG file.
+        left_out: by analysis, why it does not apply to this run.
+        report: the report, with the pictures in it.
+    """
+
+    report: Path
+    found: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    pictures: dict[str, Path] = field(default_factory=dict[str, Path])
+    left_out: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def analyse(
+    folder: Path, names: Sequence[str] = (), say: Say = lambda _: None, target: float | None = None
+) -> Analysed:
+    """Analyses a run from its last checkpoint and writes its report again.
+
+    Args:
+        folder: the run directory.
+        names: which analyses; none: all that apply.
+        say: hears how it goes.
+        target: for `clock` and `target`, the mean test accuracy (0..1) that the way to is measured; None: 0.9 of the
+            best method's, and for `target` what a centralised baseline has, where there is one.
+
+    Raises:
+        ValueError: a name that is none, a target that is no share, or a folder that is no run. The message says what
+            there is.
+    """
+    for name in names:
+        if name not in ANALYSES:
+            close = difflib.get_close_matches(name, ANALYSES, n=1, cutoff=0.4)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"there is no analysis {name!r}{hint}; there are {', '.join(ANALYSES)}")
+    with only_one(folder):
+        study = Study(folder, target)
+        done = Analysed(folder / "report.html")
+        for place, (name, work) in enumerate(ANALYSES.items()):
+            if names and name not in names:
+                continue
+            say(name)
+            try:
+                with drawing():
+                    finding = work(study, say)
+                    picture = svg(finding.figure, study.words)
+            except NotApplicable as reason:
+                done.left_out[name] = str(reason)
+                continue
+            path = folder / "analyses" / f"{name}.svg"
+            write_atomically(path, picture)
+            record = {
+                "name": name,
+                "place": place,
+                "round": study.round,
+                "title": finding.title,
+                "caption": finding.caption,
+                "notes": finding.notes,
+                "table": asdict(finding.table),
+                "values": finding.values,
+            }
+            write_json(path.with_suffix(".json"), record)
+            done.found[name], done.pictures[name] = record, path
+        write_report(folder)
+    return done

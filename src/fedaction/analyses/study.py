@@ -1,0 +1,164 @@
+"""A finished study as analyses see it: its trained networks, and what they were trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.engines.base import Applied
+from fedaction.federation.processes import cores
+from fedaction.federation.progress import Quiet
+from fedaction.federation.settings import RecipeError
+from fedaction.federation.tree import Tree
+from fedaction.methods.start import fresh
+from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved
+from fedaction.runs.metrics import measure_of
+from fedaction.runs.recipe import Recipe, load_recipe
+from fedaction.runs.single import SingleRun
+from fedaction.runs.study import load_clients, parts_of
+
+Result = TypeVar("Result")
+
+
+class NotApplicable(Exception):
+    """An analysis that a run has nothing for; the message says why."""
+
+
+class Trained:
+    """One method's federation, as its last checkpoint has it."""
+
+    def __init__(self, recipe: Recipe, clients: Mapping[str, ClientData], folder: Path, state: RunState) -> None:
+        """`recipe` names one method and one seed."""
+        anywhere = recipe.run.model_copy(update={"device": "auto"})  # it may have been trained on another machine
+        self.run = SingleRun(Recipe(anywhere, recipe.source, recipe.methods), clients, folder, Quiet())
+        self.method, self.seed, self.device = self.run.method, self.run.seed, self.run.device
+        self.state = moved(state, self.device)
+
+    @property
+    def clients(self) -> Mapping[str, ClientData]:
+        """The clients as the method sees them, in the order of their names, but for one that it never saw."""
+        unseen = self.run.recipe.run.unseen
+        return {name: client for name, client in sorted(self.run.clients.items()) if name != unseen}
+
+    def tensors(self, client: str) -> Tree:
+        """All tensors of a client's network: the server's and its own."""
+        return self.run.tensors(self.state, client)
+
+    def net(self, client: str) -> Applied:
+        """A client's network, as at test time."""
+        info: ClientInfo = self.run.clients[client].info
+        return Applied(fresh(self.method, info, self.seed).to(self.device).eval(), self.tensors(client))
+
+    def each(
+        self, work: Callable[[str], Result], clients: Iterable[str], say: Callable[[str], None]
+    ) -> Iterator[Result]:
+        """The results of work on each client, in their order: side by side on the cores, with one torch thread each.
+
+        So the arithmetic of a client is the same on every number of cores.
+        """
+        pool = ThreadPoolExecutor(
+            cores() if self.device.type == "cpu" else 1, initializer=torch.set_num_threads, initargs=(1,)
+        )
+        try:
+            names = list(clients)
+            for name, result in zip(names, pool.map(work, names), strict=True):
+                say(f"{self.method.name}, {name}")
+                yield result
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+class Study:
+    """A run directory with its baselines; of several seeds, the first."""
+
+    def __init__(self, folder: Path, target: float | None = None) -> None:
+        """Raises RecipeError or ValueError where there is nothing to analyse.
+
+        `target` is the accuracy that `clock` and `target` measure the way to; None: they choose one.
+        """
+        if target is not None and not 0 < target <= 1:
+            raise ValueError(f"the target is an accuracy above 0 and up to 1 (0.6 for 60 %), got {target}")
+        if not (folder / "recipe.toml").exists():
+            raise RecipeError(f"{folder} is not a run directory: it has no recipe.toml")
+        self.folder, self.target = folder, target
+        self.recipe = load_recipe(folder / "recipe.toml")
+        self.seed = self.recipe.run.seeds[0]
+        self.homes = {method: home for method, seed, home in parts_of(self.recipe, folder) if seed == self.seed}
+        self.states: dict[str, RunState] = {}
+        for method, home in self.homes.items():
+            state = self._state(method, home)
+            if state is not None:
+                self.states[method] = state
+        if self.recipe.run.method not in self.states:
+            raise ValueError(f"{folder} has no checkpoint to analyse; `fedaction resume {folder}` trains on")
+
+    @property
+    def round(self) -> int:
+        """Rounds that the method's own checkpoint has behind it."""
+        return self.states[self.recipe.run.method].round
+
+    @property
+    def words(self) -> str:
+        """Which data and which run, in one sentence for captions."""
+        synthetic = self.recipe.run.data.startswith("stage")
+        data = "Synthetic data (the embedded stage)" if synthetic else "The clients' own recordings"
+        return f"{data}; run {self.recipe.run.name}, seed {self.seed}, after round {self.round}."
+
+    @property
+    def measure(self) -> str:
+        """What the run's tests measured: accuracy, or recall at 1 where nothing was learned from labels."""
+        return measure_of(self.recipe.methods)
+
+    @cached_property
+    def clients(self) -> Mapping[str, ClientData]:
+        """The clients' data."""
+        return load_clients(self.recipe)
+
+    def trained(self, method: str) -> Trained:
+        """A method's federation at its last checkpoint."""
+        part = self.recipe.only(method, self.seed)
+        return Trained(part, self.clients, self.homes[method], self.states[method])
+
+    def first(self, most: int) -> tuple[list[str], tuple[str, ...]]:
+        """The method and its first baselines, at most so many in all, and a note of those left out."""
+        names = list(self.states)
+        left = names[most:]
+        return names[:most], (f"Left out: {', '.join(left)} (the first {most} methods are shown).",) if left else ()
+
+    def _state(self, method: str, home: Path) -> RunState | None:
+        table = home / "metrics.jsonl"
+        state = latest_checkpoint(home / "checkpoints", table.stat().st_size if table.exists() else 0)
+        if state is not None and state.configuration != self.recipe.only(method, self.seed).begun_as:
+            raise ValueError(
+                f"{home} was trained with another configuration ({state.configuration}) than its recipe.toml now "
+                "has: put recipe.toml back as it was, or use the version of fedaction that trained it"
+            )
+        return state
+
+
+def some(clients: Mapping[str, ClientData], most: int) -> tuple[dict[str, ClientData], tuple[str, ...]]:
+    """The first clients by name, at most so many, and a note where there are more."""
+    names = sorted(clients)
+    note = (f"The first {most} of {len(names)} clients by name.",) if len(names) > most else ()
+    return {name: clients[name] for name in names[:most]}, note
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: six significant digits, None for what is not finite."""
+    if isinstance(value, Tensor):
+        return plain(value.detach().cpu().tolist())  # pyright: ignore[reportUnknownMemberType]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,181 @@
+"""The learned matrices I and U of clients, early and late in training (FSAR, Fig. 8; supplement, Figs. 4 to 7)."""
+
+# matplotlib's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedaction.analyses.draw import COLOURS, MARKS, canvas, heat, label, scale, whole_rounds
+from fedaction.analyses.finding import Finding, Table, number
+from fedaction.analyses.study import NotApplicable, Study, plain
+from fedaction.data.layout import Layout
+from fedaction.evaluation.topology import between, similarities
+from fedaction.report.page import spelled
+
+Graphs = dict[str, dict[str, Tensor]]
+"""By matrix ("I", "U") and client, (K, V, V)."""
+MATRICES = {"I": "shared (inflected) matrix I", "U": "own (unique) matrix U"}
+_SNAPSHOT = re.compile(r"^round-(\d{6,})\.safetensors$")
+_DRAWN = 3  # clients whose matrices are drawn
+_COMPARED = 12  # clients compared with each other
+
+
+def topology(study: Study) -> Finding:
+    """See the module."""
+    method = study.recipe.run.method
+    snapshots = read_snapshots(study.folder / "snapshots")
+    if not any(graphs[name] for graphs in snapshots.values() for name in MATRICES):
+        why = "its snapshots hold none" if snapshots else "it kept no snapshots of them"
+        raise NotApplicable(f"{spelled(method)} has no matrices I and U to look at here: {why}")
+    everyone = sorted({client for graphs in snapshots.values() for own in graphs.values() for client in own})
+    clients = everyone[:_COMPARED]
+    layouts = {client: _layout(study, client) for client in clients}
+    alike: dict[str, dict[int, Tensor]] = {name: {} for name in MATRICES}
+    members: dict[int, list[str]] = {}
+    for round, graphs in snapshots.items():
+        for name in MATRICES:
+            own = {client: graphs[name][client] for client in clients if client in graphs[name]}
+            if own:
+                members[round] = list(own)
+                alike[name][round] = similarities(own, layouts)
+    first, last = min(snapshots), max(snapshots)
+    table: list[tuple[str, ...]] = []
+    for name, by_round in alike.items():
+        for round in sorted({first, last} & by_round.keys()):
+            pairs = between(by_round[round])
+            pairs = pairs[pairs.isfinite()]
+            cells = (pairs.mean(), pairs.min(), pairs.max()) if len(pairs) else (None, None, None)
+            table.append((name, str(round), *(number(None if c is None else float(c)) for c in cells)))
+    notes = [
+        "I and U are taken from each client's network after its local training of the round. Similarity is the "
+        "cosine between two clients' matrices over the joints that both skeletons have, by name. Pictures show the "
+        "sum over the graph's partitions; each row has its own scale."
+    ]
+    if len(everyone) > _COMPARED:
+        notes.append(f"Compared: the first {_COMPARED} of {len(everyone)} clients by name.")
+    values: dict[str, Any] = {
+        name: [
+            {"round": round, "clients": members[round], "similarity": matrix} for round, matrix in by_round.items()
+        ]
+        for name, by_round in alike.items()
+    }
+    return Finding(
+        title="Learned graphs of clients",
+        caption=f"{spelled(method)}: I and U of clients after round {first} and round {last}, and how alike they are "
+        f"between clients. {study.words}",
+        table=Table(("matrix", "round", "mean similarity", "least alike pair", "most alike pair"), tuple(table)),
+        values=plain(values),
+        figure=_picture(snapshots, alike, members, clients[:_DRAWN]),
+        notes=tuple(notes),
+    )
+
+
+def read_snapshots(folder: Path) -> dict[int, Graphs]:
+    """I and U by round, from files with tensors named `<client>|topology.I`; none where there is no folder."""
+    found: dict[int, Graphs] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        match = _SNAPSHOT.match(path.name)
+        if not match:
+            continue
+        try:
+            tensors = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"{path} cannot be read: {error}; remove it, and analyse without it") from None
+        graphs: Graphs = {name: {} for name in MATRICES}
+        for key, tensor in tensors.items():
+            client, _, name = key.rpartition("|")
+            name = name.removeprefix("topology.")
+            if name in graphs and bool(tensor.isfinite().all()):
+                graphs[name][client] = tensor
+        found[int(match[1])] = graphs
+    return dict(sorted(found.items()))
+
+
+def _layout(study: Study, client: str) -> Layout:
+    found = study.clients[client].info.layout if client in study.clients else None
+    if found is None:
+        raise NotApplicable(f"client {client!r} of the snapshots has no skeleton layout in the recipe's data")
+    return found
+
+
+def _picture(
+    snapshots: Mapping[int, Graphs],
+    alike: Mapping[str, Mapping[int, Tensor]],
+    members: Mapping[int, list[str]],
+    drawn: list[str],
+) -> Figure:
+    """Rows: I early and late, U early and late; columns: clients, then the similarities between all."""
+    first, last = min(snapshots), max(snapshots)
+    rows = [(name, round) for name in MATRICES for round in ([first] if first == last else [first, last])]
+    columns = len(drawn) + 1
+    figure = canvas(2.55 * columns + 0.9, 2.5 * len(rows) + 2.9)
+    whole = figure.add_gridspec(2, 1, height_ratios=[2.5 * len(rows), 2.4])
+    grid = whole[0].subgridspec(len(rows), columns)
+    for row, (name, round) in enumerate(rows):
+        sums = {c: snapshots[round][name][c].sum(0) for c in drawn if c in snapshots[round][name]}
+        most = max((float(graph.abs().max()) for graph in sums.values()), default=0.0) or 1.0
+        image, panels = None, []
+        for column, client in enumerate(drawn):
+            axes = figure.add_subplot(grid[row, column])
+            if client in sums:
+                image = heat(axes, sums[client], low=-most, high=most, colours="RdBu_r")
+            else:
+                axes.set_axis_off()
+            if row == 0:
+                axes.set_title(label(client, 22), loc="left", fontsize=9)
+            if column == 0:
+                axes.set_ylabel(f"{name}, round {round}", color="black", fontweight="bold")
+            if row == len(rows) - 1:
+                axes.set_xlabel("to joint" if column else "from joint (down) to joint (across)")
+            panels.append(axes)
+        if image is not None:
+            scale(figure, image, panels, "", shrink=0.8, aspect=18, pad=0.01).ax.tick_params(labelsize=7)
+        axes = figure.add_subplot(grid[row, -1])
+        if round in alike[name]:
+            matrix = alike[name][round]
+            names = [str(i + 1) for i in range(len(matrix))]
+            few = len(matrix) <= 6
+            image = heat(axes, matrix, low=-1, high=1, colours="PuOr_r", names=names, digits=2 if few else None)
+            if not few:
+                scale(figure, image, [axes], "", shrink=0.8, aspect=18, pad=0.01).ax.tick_params(labelsize=7)
+            for tick in axes.get_xticklabels():
+                tick.set_rotation(0)
+        else:
+            axes.set_axis_off()
+        if row == 0:
+            axes.set_title("similarity of clients", loc="left", fontsize=9)
+    axes = figure.add_subplot(whole[1])
+    floor = 0.0
+    for place, (name, by_round) in enumerate(alike.items()):
+        means: dict[int, float] = {}
+        ends: list[tuple[float, float]] = []
+        for round, matrix in by_round.items():
+            pairs = between(matrix)
+            pairs = pairs[pairs.isfinite()]
+            if len(pairs):
+                means[round] = float(pairs.mean())
+                ends.append((float(pairs.min()), float(pairs.max())))
+        axes.plot(list(means), list(means.values()), marker=MARKS[place], color=COLOURS[place], label=MATRICES[name])
+        low, high = [low for low, _ in ends], [high for _, high in ends]
+        axes.fill_between(list(means), low, high, color=COLOURS[place], alpha=0.15, linewidth=0)
+        floor = min([floor, *low])
+    axes.set_ylim(floor - 0.05, 1.05)
+    whole_rounds(axes)
+    axes.set_ylabel("cosine similarity")
+    axes.set_title("Between clients: mean over pairs, and the range", loc="left")
+    axes.grid(axis="y")
+    axes.legend(loc="best")
+    everyone = ", ".join(f"{i + 1}\u00a0{label(c, 22)}" for i, c in enumerate(members[last]))
+    axes.set_xlabel("round\n" + textwrap.fill(f"Clients by number: {everyone}", 110, break_on_hyphens=False))
+    return figure

@@ -1,0 +1,187 @@
+"""Speed of the asynchronous schedule itself: what its bookkeeping costs beside the training of small clients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Examples
+from fedaction.engines.base import Engine, Evaluation, Training
+from fedaction.engines.sequential import SequentialEngine
+from fedaction.federation.clock import Clock, Device
+from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
+from fedaction.federation.seeds import generator
+from fedaction.federation.state import Job, ServerState, Update
+from fedaction.federation.tree import Tree
+from fedaction.methods.edge import Edge, EdgeSettings
+from fedaction.methods.start import initial_state
+from fedaction.models.heads import Classifier
+from fedaction.runs.asynchronous import Asynchronous
+from fedaction.runs.checkpoint import RunState
+from fedaction.server.events import Events
+
+FEATURES, CLASSES = 512, 51
+"""Of the edge paper's classifier over its frozen backbone: 26,163 parameters."""
+_KINDS = tuple(  # Table IV, HMDB-51, but that a job's time varies by a tenth, so that few answers come at one instant
+    Device(name, seconds_per_epoch=seconds, jitter=0.1)
+    for name, seconds in (("nano", 391.1), ("tx2", 293.1), ("nx", 121.3), ("agx", 84.5))
+)
+
+
+class _LastLayer(Edge):
+    """Asynchronous learning of a classifier over features; notes how long the server's own arithmetic takes."""
+
+    name = "bench"
+    combining = 0.0
+
+    def build(self, client: ClientInfo) -> nn.Module:
+        return Classifier(client.shape[0], len(client.classes))
+
+    def initial(self, client: ClientInfo) -> Tree:
+        return {}
+
+    def scopes(self) -> ScopeTable:
+        return ScopeTable((Rule("**", GLOBAL),))
+
+    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+        start = time.process_time()
+        try:
+            return super().combine(server, updates)
+        finally:
+            self.combining += time.process_time() - start
+
+
+class _Timed:
+    """An engine that notes how long it trains."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.training = 0.0
+
+    def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
+        start = time.process_time()
+        found = list(self._engine.train(jobs))
+        self.training += time.process_time() - start
+        return iter(found)
+
+    def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
+        return self._engine.evaluate(jobs)
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def bench_events(
+    devices: int = 1000,
+    updates: int = 2000,
+    *,
+    samples: int = 32,
+    batch_size: int = 8,
+    features: int = FEATURES,
+    classes: int = CLASSES,
+    ahead: int = 1,
+    tick: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Simulates asynchronous learning (method edge) on many devices of four kinds, with one worker.
+
+    All devices work at once. The first round, of as many updates as there are devices or a thousand, warms up: after
+    it the model that each flight started from is mostly its own, as in a long run. Seconds are of processor time,
+    over all threads: the work itself, not the waiting for a core that others use.
+
+    Args:
+        devices: simulated ones, a quarter of each kind.
+        updates: accepted by the server while the clock runs.
+        samples: of each client, trained on once a job.
+        batch_size: samples of a local step.
+        features: of a sample.
+        classes: to tell apart; the model has `features * classes + classes` parameters.
+        ahead: jobs that are trained at a time.
+        tick: hears how it goes.
+
+    Returns:
+        The sizes; `seconds` in all and of its parts: `training`, `combining` (the method's own arithmetic on the
+        server) and `bookkeeping`, which is the rest: the events, the checks of updates, and all copying; server
+        `updates_per_second` in all and without the training; `microseconds` of bookkeeping and of training for an
+        update; `bookkeeping_share` of the whole, and `bookkeeping_to_training`; `held_bytes`, of the distinct tensors
+        in the state at the end.
+    """
+    if min(devices, updates, samples, batch_size, features, classes, ahead) < 1:
+        raise ValueError("devices, updates, samples and all other sizes must be at least 1")
+    clients = _clients(devices, samples, features, classes)
+    infos = [client.info for client in clients.values()]
+    method = _LastLayer(infos, EdgeSettings.model_validate({}))
+    clock = Clock(0, {c: _KINDS[i % len(_KINDS)] for i, c in enumerate(clients)}, {c: samples for c in clients})
+
+    def loop(count: int) -> Asynchronous:
+        events = Events(0, clock)
+        return Asynchronous(method, infos, events, count, None, ahead, lambda _state, _client: {}, lambda _client: 0)
+
+    training = Training(seed=0, batch_size=batch_size, lr=0.01)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    engine = _Timed(SequentialEngine(method, clients, training, torch.device("cpu")))
+    try:
+        tick("warming up")
+        state, _, _ = loop(min(devices, 1000)).advance(RunState(0, initial_state(method, 0)), engine, 1)
+        method.combining = engine.training = 0.0
+        tick("measuring")
+        start = time.process_time()
+        state, _, _ = loop(updates).advance(state, engine, 2)
+        whole = time.process_time() - start
+    finally:
+        engine.close()
+        torch.set_num_threads(threads)
+    rest = whole - engine.training - method.combining
+    return {
+        "devices": devices,
+        "kinds": len(_KINDS),
+        "updates": updates,
+        "parameters": features * classes + classes,
+        "samples": samples,
+        "virtual_seconds": state.time,
+        "seconds": {
+            "whole": whole,
+            "training": engine.training,
+            "combining": method.combining,
+            "bookkeeping": rest,
+        },
+        "updates_per_second": updates / whole,
+        "updates_per_second_untrained": updates / (whole - engine.training),
+        "microseconds": {"bookkeeping": 1e6 * rest / updates, "training": 1e6 * engine.training / updates},
+        "bookkeeping_share": rest / whole,
+        "bookkeeping_to_training": rest / engine.training,
+        "held_bytes": held_bytes(state),
+    }
+
+
+def held_bytes(state: RunState) -> int:
+    """Bytes of the distinct tensors of a state: the server's, and those of jobs in flight."""
+    trees: list[Tree] = [state.server.shared, *state.server.groups.values(), state.server.memory]
+    trees += state.locals.values()
+    for flight in state.flights:
+        trees.append(flight.payload)
+        if flight.update is not None:
+            trees += [flight.update.tree, flight.update.local]
+    return sum(tensor.untyped_storage().nbytes() for tensor in _distinct(trees))
+
+
+def _distinct(trees: Sequence[Tree]) -> list[Tensor]:
+    return list({t.untyped_storage().data_ptr(): t for tree in trees for t in tree.values()}.values())
+
+
+def _clients(count: int, samples: int, features: int, classes: int) -> dict[str, ClientData]:
+    """Clients with random features; one test sample each, which nobody looks at."""
+    names = tuple(str(c) for c in range(classes))
+    found: dict[str, ClientData] = {}
+    for number in range(count):
+        random = generator(0, "bench", "events", number)
+        x = torch.randn(samples, features, generator=random)
+        y = torch.randint(classes, (samples,), generator=random)
+        info = ClientInfo(f"device-{number:05d}", "bench", samples, names, (features,))
+        found[info.id] = ClientData(info, Examples(x, y), Examples(x[:1], y[:1]))
+    return found

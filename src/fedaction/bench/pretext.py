@@ -1,0 +1,360 @@
+"""Speed of learning from unlabelled video, as ratios within one run: a federated round against plain loops."""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Examples, in_memory
+from fedaction.engines.base import (
+    Precision,
+    Preparation,
+    Training,
+    align_gradients,
+    augmentation_of,
+    in_channels_last,
+    in_precision,
+    plan_of,
+    sent,
+    set_precision,
+)
+from fedaction.engines.sequential import SequentialEngine
+from fedaction.federation.scope import Scope
+from fedaction.federation.seeds import numpy_generator
+from fedaction.federation.state import Job
+from fedaction.federation.tree import tensors_of
+from fedaction.methods.base import Net
+from fedaction.methods.fedvssl import FedVSSL, FedVSSLSettings
+from fedaction.methods.pretext import PRETEXTS, VCOP
+from fedaction.methods.start import fresh, initial_state
+
+SMALL = 4
+"""The batch of the reference and of Flower's port of it."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is trained on what.
+
+    Attributes:
+        width: of the network; the paper's is 64.
+        size: rows and columns of a clip; recordings have 128 x 171 pixels where clips have 112 x 112.
+        frames: of a clip; recordings have four times as many.
+        batch: recordings in a step.
+        clients: that train in a round.
+        recordings: of each client.
+    """
+
+    width: int = 64
+    size: int = 112
+    frames: int = 16
+    batch: int = 32
+    clients: int = 4
+    recordings: int = 128
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of a recording."""
+        return 4 * self.frames, round(self.size * 128 / 112), round(self.size * 171 / 112), 3
+
+
+@dataclass(frozen=True)
+class _Contender:
+    """What is timed, and with which settings of the GPU."""
+
+    work: Callable[[], object]
+    tf32: bool = True
+    fastest: bool = True
+
+
+def bench_pretext(
+    tasks: Sequence[str] = tuple(PRETEXTS),
+    size: Size | None = None,
+    *,
+    rounds: int = 5,
+    device: torch.device | None = None,
+    compiled: bool = True,
+    tick: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Clips a second of each pretext task, and what is left of them in a federation.
+
+    All contenders are timed in turn, `rounds` times over, and each ratio is the median of its per-turn ratios, so
+    that a noisy machine disturbs all alike. A clip is what passes the network: VCOP has three of each recording.
+
+    - `ours`: a round of FedVSSL by the sequential engine: every client's epoch, and the server's step. On a GPU in
+      bfloat16, with channels last, compiled and recorded; on a CPU in float32, as it is.
+    - `plain`: the same epochs by a plain loop, with the same task, network, precision and batch, but no federation.
+    - `eager`: a plain float32 loop over one client at batch 4, channels first, not compiled: how the reference
+      trains. On a GPU without TF32; `eager_tf32` is the same with it.
+    - `ours_batch4`: ours, one client at batch 4, which tells the batch's part from the rest.
+    - `draw` and `apply`: what of a round is drawing numbers on the CPU, and making clips and targets on the device.
+
+    Args:
+        tasks: their names.
+        size: what is trained on what.
+        rounds: timed turns.
+        device: where; None: a GPU if there is one.
+        compiled: whether to compile on a GPU. If that fails, the result says how, and is of what is not compiled.
+        tick: hears how it goes.
+    """
+    size, device = size or Size(), device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if rounds < 1 or size.recordings < 1 or size.clients < 1:
+        raise ValueError(
+            f"rounds {rounds}, recordings {size.recordings}, clients {size.clients}: all must be at least 1"
+        )
+    fast = device.type == "cuda"
+    threads = torch.get_num_threads()
+    if not fast:
+        torch.set_num_threads(1)  # as the engine's workers have
+    try:
+        found = {name: _bench(name, size, rounds, device, compiled and fast, tick) for name in tasks}
+    finally:
+        torch.set_num_threads(threads)
+    return {
+        "device": torch.cuda.get_device_name() if fast else "CPU",
+        "torch": torch.__version__,
+        "precision": "bf16" if fast else "fp32",
+        "channels_last": fast,
+        "batch": min(size.batch, size.recordings),
+        "rounds": rounds,
+        "clients": size.clients,
+        "recordings": size.recordings,
+        "shape": size.shape,
+        "clip": (size.frames, size.size, size.size, 3),
+        "tasks": found,
+    }
+
+
+def make_phones(size: Size, device: torch.device) -> dict[str, ClientData]:
+    """Clients with recordings of noise, which are on the device already."""
+    found: dict[str, ClientData] = {}
+    for number in range(size.clients):
+        info = ClientInfo(f"phone-{number:03d}", "video", size.recordings, ("unlabelled",), size.shape)
+        noise = numpy_generator(0, "bench", info.id).integers(0, 256, (size.recordings, *size.shape), np.uint8)
+        x, y = torch.from_numpy(noise).to(device), torch.zeros(size.recordings, dtype=torch.int64, device=device)
+        found[info.id] = ClientData(info, Examples(x, y), Examples(x[:0], y[:0]))
+    return found
+
+
+def make_method(task: str, size: Size, phones: Mapping[str, ClientData]) -> FedVSSL:
+    """FedVSSL on these clients."""
+    settings: dict[str, Any] = {"pretext": task, "clip_frames": size.frames, "clip_size": size.size}
+    infos = [phone.info for phone in phones.values()]
+    return FedVSSL(infos, FedVSSLSettings.model_validate({**settings, "model_width": size.width}))
+
+
+def training_of(batch: int) -> Training:
+    """The paper's, but for the batch."""
+    return Training(seed=0, batch_size=batch, lr=0.01, momentum=0.0, weight_decay=1e-4, clip_norm=40.0)
+
+
+def jobs_of(method: FedVSSL, seed: int, device: torch.device) -> list[Job]:
+    """Every client's first job, with everything on the device."""
+    server = initial_state(method, seed)
+    first = next(iter(method.clients.values()))
+    tensors = {name: tensor.detach().to(device) for name, tensor in tensors_of(fresh(method, first, seed)).items()}
+    scopes = method.scopes_of(first.id)
+    local = {name: tensor for name, tensor in tensors.items() if scopes[name] is Scope.LOCAL}
+    shared = {name: tensor.to(device) for name, tensor in server.shared.items()}
+    return [Job(name, info.group, 0, 1, shared, local) for name, info in sorted(method.clients.items())]
+
+
+class PlainLoop:
+    """One network trained by the loop that one would write by hand: no clients, nothing sent, nothing averaged."""
+
+    def __init__(
+        self,
+        method: FedVSSL,
+        training: Training,
+        device: torch.device,
+        *,
+        precision: Precision = "fp32",
+        channels_last: bool = False,
+        channels_first: bool = False,
+        compiled: bool = False,
+    ) -> None:
+        """With `channels_first`, activations have the order that they usually have elsewhere."""
+        self.task, self.training, self.device = method.task, training, device
+        self.channels_first = channels_first
+        module = fresh(method, next(iter(method.clients.values())), training.seed).to(device).train()
+        self.module: nn.Module = in_precision(module, device, precision)
+        if channels_last:
+            in_channels_last(module)
+        self.net = torch.compile(module, dynamic=False) if compiled else module
+        self.parameters = list(module.parameters())
+        self.optimiser = torch.optim.SGD(
+            self.parameters,
+            lr=training.lr,
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+            fused=True,
+        )
+
+    def epoch(self, recordings: Tensor, job: Job) -> float:
+        """One pass in the order, and with the draws, of a job; the mean loss."""
+        order, drawn = epoch_of(self.training, self.task, recordings, job, self.device)
+        total = torch.zeros((), device=self.device)
+        for step, rows in enumerate(order):
+            x, y = self.task.apply(recordings[rows], {name: tensor[step] for name, tensor in drawn.items()})
+            if self.channels_first:
+                x = x.movedim(-1, -4).contiguous().movedim(-4, -1)
+            loss, _ = self.task.loss(cast("Net", self.net), x, y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.parameters, self.training.clip_norm)
+            align_gradients(self.parameters)
+            self.optimiser.step()
+            self.optimiser.zero_grad(set_to_none=True)
+            total += loss.detach()
+        return float(total) / len(order)
+
+
+def epoch_of(
+    training: Training, task: Any, recordings: Tensor, job: Job, device: torch.device
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """An epoch's (steps, batch) order and what is drawn for it, on the device."""
+    plan = plan_of(training, job, len(recordings))
+    random = augmentation_of(training, job)
+    drawn = Preparation(task, None).draw(plan, tuple(recordings.shape[1:]), random)
+    return sent(plan, device), {name: sent(tensor, device) for name, tensor in drawn.items()}
+
+
+def _bench(
+    name: str, size: Size, rounds: int, device: torch.device, compiled: bool, tick: Callable[[str], None]
+) -> dict[str, Any]:
+    phones = make_phones(size, device)
+    method = make_method(name, size, phones)
+    error = ""
+    try:
+        times, first = _times(name, method, phones, size, rounds, device, compiled, tick)
+    except Exception as caught:
+        if not compiled:
+            raise
+        error = f"{type(caught).__name__}: {str(caught).strip().splitlines()[0] if str(caught).strip() else ''}"
+        compiled = False
+        torch.compiler.reset()
+        times, first = _times(name, method, phones, size, rounds, device, compiled, tick)
+    finally:
+        torch.compiler.reset()  # torch keeps a handful of compiled forms of a function, then compiles no more
+    clips = method.task.clips if isinstance(method.task, VCOP) else 1
+    seconds = {who: statistics.median(took) for who, took in times.items()}
+    alone = size.recordings * clips
+    counts = {who: alone if who in _ALONE else alone * size.clients for who in times}
+    rates = {who: [counts[who] / took for took in all_] for who, all_ in times.items()}
+
+    def ratio(one: str, other: str) -> float:
+        return statistics.median(a / b for a, b in zip(rates[one], rates[other], strict=True))
+
+    found: dict[str, Any] = {
+        "parameters": sum(p.numel() for p in method.build(next(iter(method.clients.values()))).parameters()),
+        "clips_per_recording": clips,
+        "compiled": compiled,
+        "compile_error": error,
+        "compile_seconds": max(first["ours"] - seconds["ours"], 0.0) if compiled else 0.0,
+        "seconds": seconds,
+        "clips_per_second": {who: statistics.median(rates[who]) for who in times if who not in ("draw", "apply")},
+        "ratio_plain": ratio("ours", "plain"),
+        "ratio_eager": ratio("ours", "eager"),
+        "ratio_eager_batch4": ratio("ours_batch4", "eager"),
+        "share_draw": statistics.median(a / b for a, b in zip(times["draw"], times["ours"], strict=True)),
+        "share_apply": statistics.median(a / b for a, b in zip(times["apply"], times["ours"], strict=True)),
+    }
+    if "eager_tf32" in times:
+        found["ratio_eager_tf32"] = ratio("ours", "eager_tf32")
+    return found
+
+
+_ALONE = ("eager", "eager_tf32", "ours_batch4")  # which train one client, not all
+
+
+def _times(
+    name: str,
+    method: FedVSSL,
+    phones: Mapping[str, ClientData],
+    size: Size,
+    rounds: int,
+    device: torch.device,
+    compiled: bool,
+    tick: Callable[[str], None],
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Each contender's seconds in every turn, and in one before them, in which networks are compiled."""
+    contenders, close = _contenders(method, phones, size, device, compiled)
+    times: dict[str, list[float]] = {who: [] for who in contenders}
+    first: dict[str, float] = {}
+    try:
+        for turn in range(rounds + 1):
+            for who, contender in contenders.items():
+                tick(f"{name}: {who}" + (f", turn {turn} of {rounds}" if turn else ", first turn"))
+                set_precision(contender.tf32, fastest=contender.fastest)
+                torch.backends.cudnn.deterministic = False  # torch's default: nobody is slower for bits' sake
+                _wait(device)
+                start = time.perf_counter()
+                contender.work()
+                _wait(device)
+                took = time.perf_counter() - start
+                if turn:
+                    times[who].append(took)
+                else:
+                    first[who] = took
+    finally:
+        close()
+    return times, first
+
+
+def _contenders(
+    method: FedVSSL, phones: Mapping[str, ClientData], size: Size, device: torch.device, compiled: bool
+) -> tuple[dict[str, _Contender], Callable[[], None]]:
+    """What is timed, and how to let go of it."""
+    fast = device.type == "cuda"
+    training, small = training_of(size.batch), training_of(SMALL)
+    jobs = jobs_of(method, training.seed, device)
+    server = replace(initial_state(method, training.seed), shared=jobs[0].payload)
+    options: dict[str, Any] = {"precision": "bf16" if fast else "fp32", "channels_last": fast, "compiled": compiled}
+    ours = SequentialEngine(method, phones, training, device, **options, recorded=True)
+    ours4 = SequentialEngine(method, phones, small, device, **options, recorded=True)
+    plain = PlainLoop(method, training, device, **options)
+    eager = PlainLoop(method, small, device, channels_first=True)
+    pixels = {client: in_memory(phone.train).x for client, phone in phones.items()}
+    drawn = {job.client: epoch_of(training, method.task, pixels[job.client], job, device) for job in jobs}
+
+    def apply() -> None:
+        for client, (order, numbers) in drawn.items():
+            for step, rows in enumerate(order):
+                now = {name: tensor[step] for name, tensor in numbers.items()}
+                method.task.apply(pixels[client][rows], now)
+
+    def draw() -> None:
+        for job in jobs:
+            epoch_of(training, method.task, pixels[job.client], job, device)
+
+    slow = _Contender(lambda: eager.epoch(pixels[jobs[0].client], jobs[0]), fastest=False)
+    found = {
+        "ours": _Contender(lambda: method.combine(server, ours.train(jobs))),
+        "plain": _Contender(lambda: [plain.epoch(pixels[job.client], job) for job in jobs]),
+        "eager": replace(slow, tf32=False),
+        **({"eager_tf32": slow} if fast else {}),
+        "ours_batch4": _Contender(lambda: method.combine(server, ours4.train(jobs[:1]))),
+        "draw": _Contender(draw),
+        "apply": _Contender(apply),
+    }
+
+    def close() -> None:
+        ours.close()
+        ours4.close()
+
+    return found, close
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,151 @@
+"""Speed of reading clips, as ratios within one run: our reading against the bare decoder over the same frames."""
+
+# PyAV and torch have partial type stubs.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+
+from fedaction.data.clips.decode import VideoError, probe, read_all, read_clips
+from fedaction.data.clips.spec import ClipSpec, starts_of_all
+from fedaction.federation.seeds import numpy_generator
+
+
+def bench_video(
+    path: str | Path | None = None,
+    *,
+    spec: ClipSpec | None = None,
+    rounds: int = 11,
+    frames: int = 300,
+    tick: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Clip reading against a plain PyAV loop that decodes, scales and converts the same frames, in one thread each.
+
+    All are timed in turn, `rounds` times over, and each ratio is the median of its per-turn ratios, so that a noisy
+    machine disturbs all alike. Seconds are of processor time, over all threads: the work itself, not the waiting for
+    a core that others use. On an idle machine they are those of the clock.
+
+    Args:
+        path: a video; None: one of 320 x 240 in H.264 is made.
+        spec: what a clip is; default: `ClipSpec()`.
+        rounds: timed turns.
+        frames: of the video that is made.
+        tick: hears how it goes.
+
+    Returns:
+        What was read, the median seconds of each contender and its frames a second of one core, and ratios of speed
+        to that of the bare decoder: `ratio` for all clips of the file in one pass, `ratio_windows` for the same clips
+        by their first frames, `ratio_torch` for the bare decoder with pictures that become RGB first and are scaled
+        by torch, which is what scaling in the decoder saves.
+    """
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
+    spec = spec or ClipSpec()
+    if path is None:
+        with tempfile.TemporaryDirectory() as folder:
+            made = make_video(Path(folder) / "made.mp4", frames=frames)
+            return {"made": True} | _bench(made, spec, rounds, tick)
+    return {"made": False} | _bench(Path(path), spec, rounds, tick)
+
+
+def make_video(path: Path, *, frames: int = 300, height: int = 240, width: int = 320, rate: int = 30) -> Path:
+    """Writes a video of a patch that wanders over a noisy ground, in H.264 or, where that is lacking, MPEG-4."""
+    import av
+
+    codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
+    random = numpy_generator(0, "bench", "video")
+    ground = random.integers(0, 200, (height // 8, width // 8, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
+    patch = random.integers(0, 255, (height // 4, width // 4, 3), dtype=np.uint8)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=rate)
+        stream.height, stream.width, stream.pix_fmt = ground.shape[0], ground.shape[1], "yuv420p"
+        for number in range(frames):
+            picture = ground.copy()
+            top, left = (3 * number) % (height // 2), (4 * number) % (width // 2)
+            picture[top : top + len(patch), left : left + patch.shape[1]] = patch
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
+        container.mux(stream.encode(None))
+    return path
+
+
+def bare(path: Path, spec: ClipSpec, *, by_torch: bool = False) -> list[npt.NDArray[np.uint8]]:
+    """Every stride-th frame, scaled, (H, W, 3), by PyAV alone: decode, one scaler for all frames, to_ndarray."""
+    import av
+    from av.video.reformatter import VideoReformatter
+
+    one: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
+    scaler, found = VideoReformatter(), list[npt.NDArray[np.uint8]]()
+    with av.open(str(path), metadata_errors="ignore") as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        for number, frame in enumerate(container.decode(stream)):
+            if number % spec.stride:
+                continue
+            scale = (spec.short_side or min(frame.height, frame.width)) / min(frame.height, frame.width)
+            height, width = round(frame.height * scale), round(frame.width * scale)
+            if by_torch:
+                rgb = torch.from_numpy(scaler.reformat(frame, format="rgb24", **one).to_ndarray())
+                picture = F.interpolate(rgb.permute(2, 0, 1)[None], (height, width), mode="bilinear", antialias=True)
+                found.append(picture[0].permute(1, 2, 0).numpy())
+            else:
+                scaled = scaler.reformat(frame, width, height, "rgb24", interpolation="BILINEAR", **one)
+                found.append(np.asarray(scaled.to_ndarray(), dtype=np.uint8))
+    return found
+
+
+def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Callable[[str], None]) -> dict[str, Any]:
+    info = probe(path)
+    read = len(bare(path, spec))  # how many there are; and the file is in the system's cache for all
+    if read < spec.frames:
+        raise VideoError(f"{path} has {read} frames at this stride, too few for one clip of {spec.frames}")
+    starts = starts_of_all((read - 1) * spec.stride + 1, spec)
+    sizes: dict[str, Any] = {"short_side": spec.short_side, "crop": spec.crop}
+    contenders: dict[str, Callable[[], object]] = {
+        "bare": lambda: bare(path, spec),
+        "clips": lambda: read_all(path, spec.frames, spec.stride, **sizes),
+        "windows": lambda: read_clips(path, starts, spec.frames, spec.stride, **sizes),
+        "torch": lambda: bare(path, spec, by_torch=True),
+    }
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for turn in range(rounds + 1):  # the first warms up
+            for name, work in contenders.items():
+                tick(name)
+                start = time.process_time()
+                work()
+                if turn:
+                    times[name].append(time.process_time() - start)
+    finally:
+        torch.set_num_threads(before)
+    seconds = {name: statistics.median(took) for name, took in times.items()}
+    ratios = {
+        name: statistics.median(b / t for b, t in zip(times["bare"], took, strict=True))
+        for name, took in times.items()
+    }
+    return {
+        "height": info.height,
+        "width": info.width,
+        "frames": read,
+        "clips": len(starts),
+        "spec": asdict(spec),
+        "rounds": rounds,
+        "seconds": seconds,
+        "frames_per_second": {name: read / took for name, took in seconds.items()},
+        "ratio": ratios["clips"],
+        "ratio_windows": ratios["windows"],
+        "ratio_torch": ratios["torch"],
+    }

@@ -1,0 +1,209 @@
+"""What belongs to a segment of EPIC-KITCHENS-100: features, inertial signals, sound.
+
+Each reader has `read(segment)`, whose ValueError says why there is nothing; `gather` and `read_features` do so for
+many segments and report what they left out.
+"""
+
+from __future__ import annotations
+
+import re
+import wave
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedaction.data.dataset import Issue
+from fedaction.data.features.egocentric.epic import Segment
+from fedaction.data.features.egocentric.given import checked_vector, given_features, read_npy, read_npz
+from fedaction.data.features.egocentric.tables import AXES, Floats, Series, Signals, read_series
+from fedaction.data.features.store import FeatureSet, Modality
+from fedaction.data.public.files import find_named
+
+_MOST_SOUND = 1 << 26  # samples of one segment
+
+
+class Reader(Protocol):
+    """Signals of one modality, segment by segment."""
+
+    @property
+    def modality(self) -> Modality:
+        """What it reads."""
+        ...
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the signal's columns."""
+        ...
+
+    @property
+    def rate_hz(self) -> float:
+        """Samples a second of all its signals."""
+        ...
+
+    def read(self, segment: Segment) -> Floats:
+        """The segment's signal."""
+        ...
+
+
+class Inertial:
+    """The camera's accelerometer and gyroscope: `<video>-accl.csv` and `<video>-gyro.csv`, at any depth.
+
+    The dataset keeps them in `<participant>/meta_data/`. Columns, as public loaders of these files name them:
+    Milliseconds, AcclX, AcclY, AcclZ, and likewise GyroX to GyroZ. Both are brought to one rate.
+    """
+
+    modality: Modality = "inertial"
+    channels = ("accl_x", "accl_y", "accl_z", "gyro_x", "gyro_y", "gyro_z")
+
+    def __init__(self, root: str | Path, rate_hz: float = 100.0) -> None:
+        """Lists the files below `root`; signals are given at `rate_hz`, linear between the file's samples."""
+        if not 0 < rate_hz <= 10000:
+            raise ValueError(f"a rate lies between 0 and 10000 Hz, got {rate_hz}")
+        pattern = re.compile(r"(?P<name>P\d{2}_\d{3}-(?:accl|gyro)\.csv)")
+        self._files = find_named(Path(root), pattern, "P01/meta_data/P01_101-accl.csv and -gyro.csv, ...")
+        self._last: dict[str, Series] = {}
+        self.root, self.rate_hz = Path(root), rate_hz
+
+    def read(self, segment: Segment) -> Floats:
+        """(samples, 6) float32: accelerometer and gyroscope, each x y z in the camera's axes and the file's units."""
+        if not segment.extension:
+            raise ValueError(f"video {segment.video} is of 2018 and has no inertial signals: those came in 2020")
+        names = [f"{segment.video}-{kind}.csv" for kind in ("accl", "gyro")]
+        for name in names:
+            if name not in self._files:
+                raise ValueError(f"{self.root} holds no {name}")
+        if any(name not in self._last for name in names):  # one video at a time: together they may exceed memory
+            self._last = {name: read_series(self._files[name][0], AXES) for name in names}
+        parts = [self._last[name].cut(segment.start_s, segment.stop_s, self.rate_hz) for name in names]
+        return np.concatenate(parts, axis=1)
+
+
+class Audio:
+    """A `<video>.wav` for each video, at any depth: 8- or 16-bit PCM, channels averaged, all at one rate."""
+
+    modality: Modality = "audio"
+    channels = ("mono",)
+
+    def __init__(self, root: str | Path, rate_hz: float = 16000.0) -> None:
+        """Lists the files below `root`, which must have `rate_hz` samples a second."""
+        pattern = re.compile(r"(?P<name>P\d{2}_\d{2,3}\.wav)")
+        self._files = find_named(Path(root), pattern, "P01_01.wav, ..., the sound of each video")
+        self.root, self.rate_hz = Path(root), rate_hz
+
+    def read(self, segment: Segment) -> Floats:
+        """(samples,) float32 in [-1, 1]."""
+        name = f"{segment.video}.wav"
+        if name not in self._files:
+            raise ValueError(f"{self.root} holds no {name}")
+        return read_sound(self._files[name][0], segment.start_s, segment.stop_s, self.rate_hz)
+
+
+def read_sound(path: Path, start_s: float, stop_s: float, rate_hz: float) -> Floats:
+    """A piece of a WAV file as (samples,) in [-1, 1]; the rest of the file is not read."""
+    how = f"convert it, e.g. ffmpeg -i VIDEO -ac 1 -ar {rate_hz:g} -c:a pcm_s16le {path.name}"
+    try:
+        with wave.open(str(path), "rb") as file:
+            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            frames = file.getnframes()
+            if width not in (1, 2) or not 1 <= channels <= 16 or rate != rate_hz:
+                raise ValueError(
+                    f"{path} has {channels} channels of {8 * width} bits at {rate} Hz; expected 8 or 16 bits at "
+                    f"{rate_hz:g} Hz: {how}"
+                )
+            first, stop = round(start_s * rate), round(stop_s * rate)
+            if not 0 <= first < stop <= frames or stop - first > _MOST_SOUND:
+                raise ValueError(
+                    f"{path.name} has {frames / rate:.2f} s; it has no piece from {start_s:.2f} to {stop_s:.2f} s"
+                )
+            file.setpos(first)
+            data = file.readframes(stop - first)
+    except (wave.Error, EOFError) as error:
+        raise ValueError(f"{path} is not a WAV file of 8- or 16-bit PCM ({error}): {how}") from None
+    if len(data) != (stop - first) * channels * width:
+        raise ValueError(f"{path} ends before {stop_s:.2f} s, though its header says otherwise")
+    if width == 2:
+        values = np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768
+    else:
+        values = (np.frombuffer(data, dtype=np.uint8).astype(np.float32) - 128) / 128
+    return values.reshape(-1, channels).mean(axis=1, dtype=np.float32)
+
+
+class Features:
+    """Feature vectors made elsewhere: `<root>/<modality>/<narration_id>.npy`, or one `<video>.npz` per video.
+
+    An .npy file holds the vector (width,); an .npz file one such array per segment, by narration_id.
+    """
+
+    def __init__(self, root: str | Path, modality: Modality) -> None:
+        """Reads from the modality's folder in `root`."""
+        self.root, self.modality = Path(root), modality
+        self._last: dict[Path, dict[str, npt.NDArray[np.generic]]] = {}
+
+    def read(self, segment: Segment) -> Floats:
+        """(width,) float32."""
+        folder = self.root / self.modality
+        alone, video = folder / f"{segment.name}.npy", folder / f"{segment.video}.npz"
+        if alone.is_file():
+            return checked_vector(read_npy(alone), str(alone))
+        if not video.is_file():
+            raise ValueError(f"{folder} has neither {alone.name} nor {video.name}")
+        if video not in self._last:
+            self._last = {video: read_npz(video)}  # one video at a time: together they may exceed memory
+        if segment.name not in self._last[video]:
+            raise ValueError(f"{video} has no array {segment.name}")
+        return checked_vector(self._last[video][segment.name], f"{video}: {segment.name}")
+
+
+def gather(reader: Reader, segments: Sequence[Segment], classes: Sequence[str]) -> Signals:
+    """Signals of many segments in memory; segments without one are reported and left out."""
+    kept, arrays, issues = _read_all(reader, segments)
+    return Signals(
+        modality=reader.modality,
+        arrays=tuple(arrays),
+        channels=reader.channels,
+        rate_hz=reader.rate_hz,
+        labels=np.array([segment.verb for segment in kept], dtype=np.int64),
+        classes=tuple(classes),
+        names=tuple(segment.name for segment in kept),
+        subjects=tuple(segment.participant for segment in kept),
+        issues=tuple(issues),
+    )
+
+
+def read_features(
+    root: str | Path, modality: Modality, segments: Sequence[Segment], classes: Sequence[str]
+) -> tuple[FeatureSet, tuple[Issue, ...]]:
+    """Features of many segments, and what was left out. Vectors of another width than most are left out."""
+    kept, arrays, issues = _read_all(Features(root, modality), segments)
+    if not kept:
+        example = f": {issues[0].where}: {issues[0].detail}" if issues else ""
+        raise ValueError(f"{root} has no {modality} features for any of {len(segments)} segments{example}")
+    width = Counter(len(array) for array in arrays).most_common(1)[0][0]
+    for segment, array in zip(kept, arrays, strict=True):
+        if len(array) != width:
+            fault = f"{len(array)} numbers, where most have {width}"
+            issues.append(Issue(kind="unreadable", where=segment.name, detail=fault))
+    kept = [segment for segment, array in zip(kept, arrays, strict=True) if len(array) == width]
+    x = np.stack([array for array in arrays if len(array) == width])
+    labels, people = [segment.verb for segment in kept], [segment.participant for segment in kept]
+    names = [segment.name for segment in kept]
+    return given_features(modality, x, labels, classes, people, names, "EPIC-KITCHENS-100"), tuple(issues)
+
+
+def _read_all(
+    reader: Reader | Features, segments: Sequence[Segment]
+) -> tuple[list[Segment], list[Floats], list[Issue]]:
+    kept: list[Segment] = []
+    arrays: list[Floats] = []
+    issues: list[Issue] = []
+    for segment in segments:
+        try:
+            arrays.append(reader.read(segment))
+            kept.append(segment)
+        except (ValueError, OSError) as error:
+            issues.append(Issue(kind="unreadable", where=segment.name, detail=str(error)))
+    return kept, arrays, issues

@@ -1,0 +1,1 @@
+"""Everything that a recipe's `data` key may name."""

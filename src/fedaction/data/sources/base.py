@@ -1,0 +1,51 @@
+"""What a kind of data is."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from fedaction.data.client import ClientData
+from fedaction.federation.settings import Settings
+
+Tell = Callable[[int, int], object]
+
+
+class Source(Settings):
+    """A kind of data. Its fields are keys of a recipe."""
+
+    per_seed: ClassVar[bool] = False
+    """Whether every seed of a study gets a split of its own."""
+
+    frames: int = Field(50, ge=8, le=1000)
+    """Every sequence is resized to so many frames."""
+    align: bool = True
+    """Turn every frame about the vertical so that the shoulders lie along x."""
+
+    @property
+    def clip(self) -> tuple[int, int] | None:
+        """Of clips: frames of a video from one frame to the next, and the shorter side frames are brought to."""
+        return None
+
+    @abstractmethod
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
+        """The clients, prepared for training; `seed` is the recipe's `data_seed`.
+
+        `tell` hears of work that takes long, with what is done and what there is.
+        """
+
+
+def data_root(given: str, key: str, names: Sequence[str]) -> Path:
+    """The folder with a folder for each public dataset: a recipe key's ("": there is none) or the environment's."""
+    place = given or os.environ.get("FEDACTION_DATA", "")
+    if not place:
+        raise ValueError(
+            f"where {', '.join(names)} lies is not known: name the folder that holds a folder for each of "
+            f"{', '.join(names)} in {key and f'the recipe key {key} or in '}the environment variable FEDACTION_DATA"
+        )
+    return Path(place)

@@ -1,0 +1,40 @@
+"""How a video network does on clips and on the recordings that they are of."""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedaction.data.clips.batches import Clips, Window
+from fedaction.evaluation.accuracy import by_recording
+
+
+@torch.no_grad()
+def scores_of(network: Callable[[Tensor], Tensor], clips: Clips, window: Window, batch_size: int) -> Tensor:
+    """(N, classes) float32 logits of the middles of all clips, on the clips' device. The caller sets the mode."""
+    return torch.cat([network(window.centre(part)).float() for part in clips.batches(batch_size)])
+
+
+class Accuracy(NamedTuple):
+    """How a test went: shares of right answers, 0 to 1, and the mean cross-entropy of clips, in nats."""
+
+    clip: float
+    video: float
+    loss: float
+
+
+def accuracy_of(logits: Tensor, clips: Clips) -> Accuracy:
+    """Scores (N, classes) logits per clip, and per recording by the mean of its clips' class probabilities."""
+    logits, y = logits.detach().float().cpu(), clips.y.cpu()
+    return Accuracy(
+        float((logits.argmax(-1) == y).double().mean()),
+        by_recording(logits.double().softmax(-1), y, clips.recording),
+        float(F.cross_entropy(logits.double(), y)),
+    )

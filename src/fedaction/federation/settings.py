@@ -1,0 +1,122 @@
+"""Keys of a recipe: flat, frozen, validated; whatever is wrong with one is said in a sentence."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+
+class Settings(BaseModel):
+    """Keys of a recipe: frozen and validated; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @classmethod
+    def decides(cls, key: str) -> bool:
+        """Whether a key decides what a run computes, and not only how it is carried out or kept."""
+        return (_marks(cls, key) or {}).get("decides", True) is not False
+
+    def deciding(self, *, defaults: bool = False) -> dict[str, Any]:
+        """The keys that decide a result, as JSON values; those that have their default only if asked for.
+
+        Of a key that names a file the contents count, not where it lies.
+        """
+        values = self.model_dump(mode="json", exclude_defaults=not defaults)
+        return {
+            key: _contents(value) if (_marks(type(self), key) or {}).get("decides") == "contents" else value
+            for key, value in values.items()
+            if self.decides(key)
+        }
+
+
+HOW: dict[str, JsonValue] = {"decides": False}
+"""The mark of a key that says how a run is carried out or kept: `Field(0, json_schema_extra=HOW)`."""
+FILE: dict[str, JsonValue] = {"decides": "contents"}
+"""The mark of a key that may name a file, whose contents decide."""
+
+
+def _marks(kind: type[Settings], key: str) -> dict[str, Any] | None:
+    marks = kind.model_fields[key].json_schema_extra
+    return cast("dict[str, Any]", marks) if isinstance(marks, dict) else None
+
+
+def _contents(name: str) -> str:
+    path = Path(name)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else name
+
+
+def hash_values(values: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits that stand for JSON values: what tables and checkpoints call a configuration."""
+    return hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=6).hexdigest()
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be run. The message says what is wrong and what to do."""
+
+
+def check_flat(values: Mapping[str, Any], origin: str) -> None:
+    """Refuses a recipe with tables in it."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            raise RecipeError(f"{origin}: a recipe is flat, but {key!r} is a table; write its keys on their own")
+
+
+def parse_settings(
+    values: Mapping[str, Any], kinds: Mapping[str, type[Settings]], origin: str
+) -> dict[str, Settings]:
+    """Several kinds of settings from one flat recipe, each by the keys it knows; a key that none knows is refused."""
+    known = {key for kind in kinds.values() for key in kind.model_fields}
+    for key in values:
+        if key not in known:
+            raise RecipeError(f"{origin}: there is no key {key!r}{nearest(key, known)}")
+        kinds_of_key = [kind.model_fields[key].annotation for kind in kinds.values() if key in kind.model_fields]
+        if isinstance(values[key], bool) and bool not in kinds_of_key:  # which pydantic would take for 0 or 1
+            raise RecipeError(f"{origin}: {key} is not a yes-or-no key (got {str(values[key]).lower()})")
+    parsed: dict[str, Settings] = {}
+    for name, kind in kinds.items():
+        try:
+            parsed[name] = kind.model_validate({k: v for k, v in values.items() if k in kind.model_fields})
+        except ValidationError as error:
+            raise RecipeError(f"{origin}: {explained(error)}") from None
+    return parsed
+
+
+def check_choice(values: Mapping[str, Any], key: str, choices: Mapping[str, object], origin: str) -> None:
+    """Refuses a key whose value is none of the choices."""
+    if key not in values:
+        raise RecipeError(f"{origin}: the key {key!r} is missing; it may be one of {', '.join(choices)}")
+    if not isinstance(values[key], str) or values[key] not in choices:
+        near = nearest(str(values[key]), choices)
+        raise RecipeError(f"{origin}: {key} = {values[key]!r} is unknown{near}; there are {', '.join(choices)}")
+
+
+def nearest(word: str, known: Any) -> str:
+    """The end of an error about an unknown word: the known one that is most like it, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def explained(error: ValidationError) -> str:
+    """What is wrong with which keys, in one line."""
+    lines: list[str] = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("literal", "tuple", "float")))
+        absent = item["type"] == "missing" and len(item["loc"]) == 1  # then the input is the whole recipe
+        given = "" if absent else f" (got {item['input']!r})"
+        lines.append(f"{where}: {item['msg']}{given}")
+    return "; ".join(lines)
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(toml_value(item) for item in value)}]"  # pyright: ignore[reportUnknownVariableType]
+    # For strings, numbers and booleans TOML and JSON agree, but for two things: TOML knows no surrogate pairs, so
+    # characters are written as they are, and it wants the delete character escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,1 @@
+"""Asynchronous edge learning with distillation."""

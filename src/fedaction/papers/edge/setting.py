@@ -1,0 +1,149 @@
+"""What the edge paper's items are run on: which videos stand in for its datasets, and how large everything is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedaction.federation.settings import RecipeError
+from fedaction.papers.setting import Scale, Setting, known_scale
+
+KINETICS, HMDB51, UCF101 = "Kinetics", "HMDB51", "UCF101"
+"""The paper's datasets: the large one is for distillation, the others are the clients'."""
+
+FLEETS = {HMDB51: "jetson_hmdb51", UCF101: "jetson_ucf101"}
+"""The devices' times on either dataset: Tables IV and V."""
+
+# Distillation. The paper's learning rate and its loss, summed over classes, diverge unless gradients are clipped.
+_DISTIL: dict[Scale, dict[str, Any]] = {
+    "tiny": {"width": 4, "epochs": (2,), "batch_size": 28, "lr": 0.02, "clip_norm": 5.0, "augment_pad": 1},
+    "small": {
+        **{"width": 16, "epochs": (15,), "batch_size": 32, "lr": 0.02, "lr_schedule": "cosine"},
+        **{"warmup_epochs": 1, "clip_norm": 5.0},
+    },
+    "paper": {"width": 64, "epochs": (200,), "batch_size": 128, "lr": 0.1, "weight_decay": 1e-3, "clip_norm": 5.0},
+}
+
+# Fine-tuning. Only the classifier learns; one that starts anew wants larger steps where there are few of them.
+_TUNE: dict[Scale, dict[str, Any]] = {
+    "tiny": {"rounds": 2, "local_epochs": 1, "batch_size": 8, "lr": 0.01, "report_samples": 0},
+    "small": {"rounds": 20, "local_epochs": 3, "batch_size": 8, "lr": 0.01, "report_samples": 0},
+    "paper": {"rounds": 80, "local_epochs": 3, "batch_size": 8, "lr": 0.001, "report_samples": 0},
+}
+_SHARED = {"backbone": "resnet3d", "classifier": "shared", "model_frozen": 6, "frames": 8, "weight_decay": 0.0}
+
+# The stage: wide for Kinetics (28 actions), home for HMDB51 (15), hall for UCF101 (16). At the paper's scale the
+# small sets have about as many recordings of an action as theirs. At the small one recordings differ less, so that a
+# network learns something of so few in minutes.
+_WIDE: dict[Scale, dict[str, Any]] = {
+    "tiny": {"stage_train": 1, "stage_test": 1, "stage_people": 2, "stage_test_people": 2},
+    "small": {
+        **{"stage_train": 60, "stage_test": 10, "stage_people": 40, "stage_test_people": 10},
+        "stage_variety": 0.3,
+    },
+    "paper": {"stage_train": 400, "stage_test": 50, "stage_people": 200, "stage_test_people": 50},
+}
+_CAMERAS: dict[Scale, dict[str, Any]] = {
+    "tiny": {"stage_actions": 3, "stage_train": 6, "stage_test": 4, "stage_people": 1, "stage_test_people": 1},
+    "small": {"stage_train": 20, "stage_test": 12, "stage_variety": 0.3},
+    "paper": {"stage_train": 70, "stage_test": 30, "stage_people": 8, "stage_test_people": 4},
+}
+_SIDE: dict[Scale, int] = {"tiny": 16, "small": 64, "paper": 112}
+"""Rows and columns of what networks see, in pixels."""
+
+_METHODS: dict[str, dict[str, Any]] = {"central": {"local_epochs": 1}}
+"""The paper's server fine-tunes for 80 epochs, one in each round."""
+
+_FOLDERS = {KINETICS: "kinetics400", HMDB51: "hmdb51", UCF101: "ucf101"}
+
+
+def edge_setting(data: str, scale: str) -> Setting:
+    """What the command's `--data` and `--scale` mean for the edge paper. Raises RecipeError for people."""
+    size = known_scale(scale)
+    if data == "stage":
+        clips = {"stage_size": _SIDE[size], "stage_clips": 2, "stage_clients": 4, "stage_iid": True, **_CAMERAS[size]}
+        sets = {HMDB51: {"stage_domain": "home", **clips}, UCF101: {"stage_domain": "hall", **clips}}
+        return _setting(data, size, "the synthetic stage", _stage(size), sets, _STAGE)
+    if data == "real":
+        sets = {
+            HMDB51: {"video_set": "airtlab", "video_task": "action", "video_by": "camera"},
+            UCF101: {"video_set": "utd_depth", "video_by": "person"},
+        }
+        # As far from frame to frame as in the clips that the student has learnt from.
+        sets = {
+            name: {**keys, **_square(size), "video_stride": 8, "video_train_clips": 2} for name, keys in sets.items()
+        }
+        names = {KINETICS: _STAGE[KINETICS], HMDB51: "AIRTLab, two cameras", UCF101: "UTD-MHAD depth, six people"}
+        about = "real recordings: AIRTLab, UTD-MHAD depth; the student is distilled on the synthetic stage"
+        return _setting(data, size, about, _stage(size), sets, names)
+    return _folder(data, size)
+
+
+_STAGE = {
+    KINETICS: "the stage's wide domain",
+    HMDB51: "its home domain, four cameras",
+    UCF101: "its hall domain, four cameras",
+}
+
+
+def _folder(data: str, scale: Scale) -> Setting:
+    """The paper's own datasets below a folder."""
+    root = Path(data)
+    if not root.is_dir():
+        raise RecipeError(f"--data {data} is neither stage nor real nor a folder")
+    there = {name: root / folder for name, folder in _FOLDERS.items() if (root / folder).is_dir()}
+    if not there:
+        raise RecipeError(f"--data {data} holds none of the folders {', '.join(_FOLDERS.values())}")
+    sets = {
+        name: {"video_set": _FOLDERS[name], "video_root": str(there[name]), "video_by": "equal", **_square(scale)}
+        for name in (HMDB51, UCF101)
+        if name in there
+    }
+    names = {name: f"{name} itself" for name in there}
+    about = f"the paper's datasets: {', '.join(there)}"
+    models = _stage(scale)
+    if KINETICS in there:
+        models = {"data": "videos", "video_set": "kinetics400", "video_root": str(there[KINETICS])}
+        models |= {"video_side": _side(scale), "crop": _SIDE[scale]}
+    else:
+        about += "; the student is distilled on the synthetic stage"
+        names = {KINETICS: _STAGE[KINETICS], **names}
+    return _setting(data, scale, about, models, sets, names)
+
+
+def _side(scale: Scale) -> int:
+    """The shorter side that videos are brought to before a square is cut: 128 for 112."""
+    return round(_SIDE[scale] * 8 / 7)
+
+
+def _square(scale: Scale) -> dict[str, Any]:
+    return {"video_side": _side(scale), "video_crop": _SIDE[scale]}
+
+
+def _stage(scale: Scale) -> dict[str, Any]:
+    return {"data": "footage", "stage_domain": "wide", "stage_size": _SIDE[scale], **_WIDE[scale]}
+
+
+def _setting(
+    data: str,
+    scale: Scale,
+    about: str,
+    models: Mapping[str, Any],
+    sets: Mapping[str, Mapping[str, Any]],
+    names: Mapping[str, str],
+) -> Setting:
+    return Setting(
+        data,
+        scale,
+        about,
+        base={**_SHARED, **_TUNE[scale]},
+        positions=(0,),
+        parts={},
+        rest={"data": "stage_video" if data == "stage" else "video"},
+        paper="edge",
+        methods=_METHODS,
+        models={**_DISTIL[scale], **models},
+        datasets={name: {"devices": FLEETS[name], **keys} for name, keys in sets.items()},
+        stand_ins=names,
+    )

@@ -1,0 +1,163 @@
+"""What the virtual clock says of fleets of devices, without any training: the edge paper's Tables II, IV and V."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from fedaction.federation.clock import Clock, Device
+from fedaction.methods.central import EVERYONE
+from fedaction.papers.cells import Workbench
+from fedaction.papers.edge.items import HOURS, KINDS, ONCE, TEST, THRICE
+from fedaction.papers.edge.setting import FLEETS
+from fedaction.papers.item import DISTIL, Item, Row
+from fedaction.papers.outcome import Value
+from fedaction.server.devices import Fleet, fleet_of
+from fedaction.server.events import Events, Flight, InFlight
+from fedaction.server.rounds import Rounds
+
+AGGREGATIONS = 80
+"""How often the paper's server combines; also the local epochs of every client at equal work."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    id: str
+    samples: int
+    group: str = "video"
+
+
+def seconds_for(
+    fleet: Fleet, method: str, epochs: int = 1, updates: int | None = None, samples: int = 0, seed: int = 0
+) -> float:
+    """Virtual seconds of 80 aggregations on a fleet with one client per device; infinite where they never come.
+
+    Args:
+        fleet: the devices.
+        method: "central" (on the server), "fedavg" (rounds) or "edge" (update by update).
+        epochs: local epochs of a job.
+        updates: asynchronous: updates to wait for; None: equal work, 80 for every client.
+        samples: of each client; needed where a profile has seconds per sample.
+        seed: of the clock's chances.
+    """
+    if method == "central":
+        samples *= len(fleet.devices)
+        devices = {EVERYONE: fleet.server or fleet.devices[0]}
+    else:
+        devices = {f"client-{number:05d}": device for number, device in enumerate(fleet.devices)}
+    members = [_Member(name, samples) for name in devices]
+    clock = Clock(seed, devices, dict.fromkeys(devices, samples), epochs)
+    if method == "edge":
+        return _asynchronous(Events(seed, clock), members, updates or AGGREGATIONS * len(members))
+    schedule, now = Rounds(seed, clock=clock), 0.0
+    for round in range(1, AGGREGATIONS + 1):
+        plan = schedule.plan(round, members, now)
+        if not plan.working:
+            return math.inf
+        now = plan.end
+    return now
+
+
+def _asynchronous(events: Events, members: list[_Member], updates: int) -> float:
+    """When so many answers have come, of clients that are asked again at once."""
+    flights = InFlight()
+    launched, now = 0, 0.0
+
+    def ask(client: str) -> None:
+        nonlocal launched
+        launched += 1
+        flights.add(Flight(client, launched, 0, events.span(client, launched, now), {}))
+
+    for client in events.first(members):
+        ask(client)
+    while updates:
+        try:
+            landed = flights.land()
+        except RuntimeError:  # all have vanished
+            return math.inf
+        now = landed.span.finish
+        updates -= not landed.span.lost
+        ask(landed.client)
+    return now
+
+
+def stage_times(item: Item, bench: Workbench) -> list[Value]:
+    """Table II's rows of fine-tuning, in hours, in all readings."""
+    found: list[Value] = []
+    for row in item.rows:
+        if row.method == DISTIL:
+            continue
+        single = AGGREGATIONS if row.method == "edge" else None
+        readings = {HOURS: (1, None), THRICE: (3, single), ONCE: (1, single)}
+        for column, paper in zip(item.columns, row.paper, strict=True):
+            if column not in readings or (row.method == "central" and column is not HOURS):
+                continue
+            epochs, updates = readings[column]
+            fleet, samples = _fleet(bench, row)
+            hours = [seconds_for(fleet, row.method, epochs, updates, samples, seed) / 3600 for seed in bench.seeds]
+            known = [one for one in hours if 0 < one < math.inf]
+            values = tuple(known if len({*known}) > 1 else known[:1])  # most profiles leave nothing to chance
+            found.append(Value(row.label, column.label, values, paper))
+    return found
+
+
+def savings(item: Item, table: list[Value]) -> tuple[str, ...]:
+    """How much less time the asynchronous server takes, by dataset and reading."""
+    means = {(value.row, value.column): value.mean for value in table}
+    printed = {value.row: value.paper for value in table if value.column == HOURS.label}
+    notes: list[str] = []
+    for dataset in dict.fromkeys(row.data for row in item.rows if row.data):
+        one, other = (dataset, "synchronous"), (dataset, "asynchronous")
+        shares = {
+            column.label: _less(means.get((one, column.label)), means.get((other, column.label)))
+            for column in (HOURS, THRICE, ONCE)
+        }
+        paper = _less(printed.get(one), printed.get(other))
+        equal, *others = shares.values()
+        if equal is not None and paper is not None and None not in others:
+            notes.append(
+                f"{dataset}: asynchronous takes {equal:.0f} % less time than synchronous at equal work, "
+                f"{others[0]:.0f} % less for 80 aggregations; the paper reports {paper:.0f} % less."
+            )
+    return tuple(notes)
+
+
+def device_times(item: Item, bench: Workbench) -> list[Value]:
+    """Tables IV and V: a row for every kind of device, the paper's or those that were given."""
+    column = item.columns[0]
+    charge: Callable[[Device, int], float] = _test if column == TEST else _epoch
+    printed = {row.label: row.paper[0] for row in item.rows}
+    found: list[Value] = []
+    for row in {row.data: row for row in item.rows}.values():
+        fleet, samples = _fleet(bench, row)
+        for device in {device.name: device for device in fleet.devices}.values():
+            label = (row.data, KINDS.get(device.name, device.name))
+            if "devices" in bench.overrides or label in printed:
+                seconds = charge(device, samples)
+                found.append(Value(label, column.label, (seconds,) if seconds else (), printed.get(label)))
+    return found
+
+
+def _epoch(device: Device, samples: int) -> float:
+    """What the clock charges for a job of one local epoch, chance aside."""
+    plain = replace(device, jitter=0.0, drop_out=0.0, vanishes=math.inf)
+    return Clock(0, {device.name: plain}, {device.name: samples}).span(device.name, 1).busy
+
+
+def _test(device: Device, _: int) -> float:
+    return device.test_seconds
+
+
+def _fleet(bench: Workbench, row: Row) -> tuple[Fleet, int]:
+    """The devices of a row, and how many samples a client has where a profile asks for it; else 0."""
+    fleet = fleet_of(bench.overrides.get("devices", FLEETS[row.data]))
+    if all(device.seconds_per_epoch for device in fleet.devices) or row.data not in bench.setting.datasets:
+        return fleet, 0
+    recipe = bench.recipe(replace(row, method="fedavg"))
+    return fleet, round(statistics.fmean(client.train for client in bench.clients(recipe)))
+
+
+def _less(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else 100 * (1 - other / one)

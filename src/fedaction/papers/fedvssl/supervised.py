@@ -1,0 +1,127 @@
+"""The upper end of FedVSSL's scale: its network, trained on the labels of the recordings that others do without."""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fedaction.data.client import ClientData
+from fedaction.data.clips.batches import Clips
+from fedaction.data.clips.files import recordings_of, window_of
+from fedaction.data.samples import Examples
+from fedaction.engines.base import choose_device, set_precision
+from fedaction.federation.files import clear_partial, only_one
+from fedaction.federation.progress import Progress, Quiet
+from fedaction.federation.settings import hash_values
+from fedaction.models.files import Card, save_model
+from fedaction.runs.metrics import read_rows
+from fedaction.runs.recipe import Recipe
+from fedaction.runs.study import load_clients
+from fedaction.training.evaluate import RANDOM, Backbones, augmentation_of
+from fedaction.training.evaluate_recipe import EvaluateSettings
+from fedaction.training.protocols import Tuned, precision_on
+from fedaction.training.trainer import Pretraining, Splits
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """A network trained with labels on all clients' recordings together; see `cells.Work`.
+
+    It is trained as evaluation fine-tunes, from random weights.
+
+    Attributes:
+        recipe: of the pretraining: whose recordings, which clips, which network.
+        tuning: how it is trained.
+        home: the folder of such networks.
+        seed: its seed.
+    """
+
+    recipe: Recipe
+    tuning: EvaluateSettings
+    home: Path
+    seed: int
+    label: str = "supervised"
+
+    @property
+    def configuration(self) -> str:
+        """A hash of what decides it, but for the seed."""
+        source, tuning = self.recipe.source.deciding(), self.tuning.deciding()
+        run = self.recipe.run
+        return hash_values({"shape": self._shape, "data": [run.data, run.data_seed, source], "tuning": tuning})
+
+    @property
+    def folder(self) -> Path:
+        """See `Work`."""
+        return self.home / f"supervised-{self.configuration}" / f"seed-{self.seed}"
+
+    @property
+    def model(self) -> Path:
+        """Its model file, without a classifier."""
+        return self.folder / "model.safetensors"
+
+    @property
+    def done(self) -> bool:
+        """See `Work`: the model file is what is written last."""
+        return self.model.exists()
+
+    @property
+    def accuracy(self) -> float:
+        """The share of the clients' test clips that it recognises, 0 to 1; of one that is done."""
+        rows = read_rows(self.folder / "metrics.jsonl")
+        return [row.value or 0.0 for row in rows if (row.split, row.name) == ("test", "accuracy")][-1]
+
+    def execute(self, progress: Progress) -> None:
+        """See `Work`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with only_one(self.folder):
+            clear_partial(self.folder)
+            self._train(progress)
+
+    def alone(self) -> float:
+        """See `Work`."""
+        self.execute(Quiet())
+        return self.accuracy
+
+    @property
+    def _shape(self) -> tuple[int, int, int, int]:
+        """Frames and side of a clip, depth and width of the network."""
+        keys = self.recipe.flat()
+        return keys["clip_frames"], keys["clip_size"], keys["model_depth"], keys["model_width"] or 64
+
+    def _train(self, progress: Progress) -> None:
+        frames, side, depth, width = self._shape
+        tuning, device = self.tuning, choose_device(self.tuning.device)
+        clients = list(load_clients(self.recipe, progress).values())
+        train, test = (_pooled(splits) for splits in zip(*((c.train, c.test) for c in clients), strict=True))
+        data = ClientData(clients[0].info, train, test)
+        set_precision(tuning.tf32)
+        window = window_of(data, side)
+        recordings = recordings_of(data, device, progress.warned)
+        splits = Splits(
+            Clips.anywhere(recordings[0], frames, tuning.finetune_stride),
+            Clips.spread(recordings[1], frames, tuning.finetune_stride, tuning.clips),
+            window,
+            device,
+            augmentation_of(tuning, window),
+        )
+        backbone = Backbones(RANDOM, EvaluateSettings.model_validate({"depth": depth, "width": width})).of(self.seed)
+        network = Tuned(backbone, len(data.info.classes), tuning.dropout)
+        keys = tuning.finetuning(precision_on(tuning, device))
+        training = Pretraining(network, depth, tuning.finetune_epochs, self.seed, keys, splits)
+        training.execute(self.folder, self.configuration, self.label, progress)
+        about = {"method": "supervised", "seed": self.seed, "configuration": self.configuration}
+        stride, resize = self.recipe.source.clip or (1, window.frame[0])
+        card = Card(classes=(), frames=frames, stride=stride, resize=resize, crop=side, provenance=about)
+        save_model(self.model, network.backbone.cpu(), card)
+
+
+def _pooled(parts: Iterable[Examples]) -> Examples:
+    """All clients' recordings together, (N, T, H, W, 3); each is its own."""
+    parts = [part for part in parts if len(part)]
+    return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

@@ -1,0 +1,1 @@
+"""FSAR and its supplement."""

@@ -1,0 +1,188 @@
+"""What was found for an item, and its files: a tidy CSV, a Markdown page, a JSON object."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedaction.papers.item import Item
+from fedaction.papers.setting import Setting
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number of an item, beside the paper's.
+
+    Attributes:
+        row: its row's label.
+        column: its column's label.
+        values: ours, one per seed; none where there is nothing to measure.
+        paper: the printed one.
+        client: whose it is, where a client stands in for one of the paper's.
+        configuration: the hash of the runs it comes from.
+        at: where it belongs in a figure, e.g. {"round": 3}; empty for a value of a table.
+        spread: the printed standard deviation, where there is one.
+    """
+
+    row: tuple[str, ...]
+    column: str
+    values: tuple[float, ...]
+    paper: float | None = None
+    client: str = ""
+    configuration: str = ""
+    at: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    spread: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Over seeds."""
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation over seeds; None for fewer than two."""
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    def shown(self, digits: tuple[int, int]) -> str:
+        """Ours with its deviation, and the paper's in brackets: "61.9 ± 1.9 (81.96)", "31.0 (34.18 ± 0.5)"."""
+        ours = "–" if self.mean is None else f"{self.mean:.{digits[0]}f}"
+        spread = "" if self.std is None else f" ± {self.std:.{digits[0]}f}"
+        printed = "" if self.spread is None else f" ± {self.spread:.1f}"
+        paper = "" if self.paper is None else f" ({self.paper:.{digits[1]}f}{printed})"
+        return ours + spread + paper
+
+    def record(self, item: Item) -> dict[str, Any]:
+        """As one line of a tidy table."""
+        return {
+            "row": item.describe(self.row),
+            "column": self.column,
+            "client": self.client,
+            **self.at,
+            "ours_mean": _short(self.mean),
+            "ours_std": _short(self.std),
+            "n": len(self.values),
+            "paper": self.paper,
+            **({} if self.spread is None else {"paper_std": self.spread}),
+            "configuration": self.configuration,
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An item as it came out.
+
+    Attributes:
+        item: what was made.
+        setting: on which data, at which scale.
+        seeds: over which seeds.
+        table: the values of the printed layout.
+        series: further values that only the figure shows.
+        rounds: how many rounds the runs had; 0 where there were none.
+        command: what makes it again.
+        runs: label, method and configuration of every row's runs.
+        absent: why there is nothing of ours in it; "" where there is.
+        notes: about these values, besides the item's own.
+    """
+
+    item: Item
+    setting: Setting
+    seeds: tuple[int, ...]
+    table: tuple[Value, ...]
+    series: tuple[Value, ...]
+    rounds: int
+    command: str
+    runs: tuple[tuple[str, str, str], ...]
+    absent: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> list[str]:
+        """Heads of the columns; where a client stands in for one of the paper's, both are named."""
+        heads: dict[str, str] = {}
+        for value in self.table:
+            heads.setdefault(value.column, value.column)
+            if value.client:
+                heads[value.column] = f"{value.column} / {value.client}"
+        return list(heads.values())
+
+    @property
+    def lines(self) -> list[tuple[tuple[str, ...], list[str]]]:
+        """Rows as printed: label and one text per column."""
+        columns = list(dict.fromkeys(value.column for value in self.table))
+        rows: dict[tuple[str, ...], dict[str, str]] = {}
+        for value in self.table:
+            rows.setdefault(value.row, {})[value.column] = value.shown(self.item.digits_of(value.column))
+        return [(row, [texts.get(column, "") for column in columns]) for row, texts in rows.items()]
+
+    @property
+    def caption(self) -> str:
+        """What is shown, on which data, at which scale."""
+        if self.absent:
+            return f"Not available on {self.setting.about}: {self.absent} Only the paper's values are shown."
+        seeds = f"seed{'s' if len(self.seeds) > 1 else ''} {', '.join(map(str, self.seeds))}"
+        scale = f"{self.setting.scale} scale, {self.rounds} {self.item.across}s, {seeds}" if self.rounds else ""
+        printed = any(value.paper is not None for value in self.table)
+        words = ["Ours (the paper's)." if printed else "Ours; the paper prints no numbers."]
+        words.append(f"Data: {self.setting.about}{'; ' if scale else ''}{scale}.")
+        if any(value.std is not None for value in self.table):
+            words.append("Mean ± standard deviation over seeds.")
+        return " ".join(words)
+
+    def document(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {
+            "item": self.item.name,
+            "title": self.item.title,
+            "data": self.setting.about,
+            "scale": self.setting.scale,
+            "seeds": list(self.seeds),
+            "rounds": self.rounds,
+            "available": not self.absent,
+            "caption": self.caption,
+            "notes": [*self.item.notes, *self.notes],
+            "command": self.command,
+            "runs": [dict(zip(("row", "method", "configuration"), run, strict=True)) for run in self.runs],
+            "table": [value.record(self.item) for value in self.table],
+        }
+
+    def csv(self) -> str:
+        """Every value on its own line, those of the figure too."""
+        records = [value.record(self.item) for value in (*self.table, *self.series)]
+        first = ["row", "column", "client"]
+        printed = ["paper_std"] if any("paper_std" in record for record in records) else []
+        last = ["ours_mean", "ours_std", "n", "paper", *printed, "configuration"]
+        extra = dict.fromkeys(key for record in records for key in record if key not in (*first, *last))
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, [*first, *extra, *last], restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+        return text.getvalue()
+
+    def markdown(self, figure: str = "") -> str:
+        """A page with the table, the figure if there is one, the command and the configurations."""
+        parts = [f"# {self.item.title}", self.caption]
+        if figure:
+            parts.append(f"![{self.item.title}]({figure})")
+        heads = [*self.item.heads, *self.columns]
+        lines = [[*label, *texts] for label, texts in self.lines]
+        parts.append("\n".join([_line(heads), _line(["---"] * len(heads)), *map(_line, lines)]))
+        if notes := [*self.item.notes, *self.notes]:
+            parts.append("\n".join(f"- {note}" for note in notes))
+        parts.append(f"```\n{self.command}\n```")
+        if self.runs:
+            rows = [_line(["row", "method", "configuration"]), _line(["---"] * 3), *map(_line, self.runs)]
+            parts.append("\n".join(rows))
+        return "\n\n".join(parts) + "\n"
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _line(texts: Sequence[str]) -> str:
+    escaped = (text.replace("|", "\\|").replace("*", "\\*") for text in texts)
+    return f"| {' | '.join(escaped)} |"

@@ -1,0 +1,332 @@
+"""The report as one HTML file: style, script and data inline, nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean
+from typing import Any, cast
+
+from fedaction.federation.files import write_atomically
+from fedaction.report.clock import unit_of
+from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
+from fedaction.report.files import Analysis, Sample, Topology, finite
+from fedaction.runs.metrics import measure_of
+
+# In the order that they are joined: helpers first, `page.js` last because it draws.
+SCRIPTS = (
+    "dom.js",
+    "chart.js",
+    "heatmap.js",
+    "results.js",
+    "clock.js",
+    "body.js",
+    "topology.js",
+    "player.js",
+    "analyses.js",
+    "page.js",
+)
+_MOST_POINTS = 400  # of one curve; more than a screen can show
+_STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 to 2000
+_SPELLING = {
+    "fsar": "FSAR",
+    "fdarn": "FDARN",
+    "edge": "Edge",
+    "fedvssl": "FedVSSL",
+    "fedu": "FedU",
+    "fedbuff": "FedBuff",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "fedbn": "FedBN",
+    "fedagm": "FedAGM",
+    "fedema": "FedEMA",
+    "fedrep": "FedRep",
+    "fedper": "FedPer",
+    "perfedavg": "Per-FedAvg",
+    "pfedme": "pFedMe",
+    "moon": "MOON",
+    "scaffold": "SCAFFOLD",
+    "local": "Local only",
+    "central": "Centralised",
+    "centralvssl": "Centralised",
+}
+
+
+def write_report(run_dir: Path, out: Path | None = None) -> Path:
+    """Write the report of a run and return its path.
+
+    Args:
+        run_dir: directory of the run; its `baselines/` and `seeds/` are read too.
+        out: the file to write, `run_dir/report.html` unless told. It is replaced in one step: whoever
+            reloads the page while the run goes on never reads half of one.
+    """
+    target = out if out is not None else run_dir / "report.html"
+    text = render(collect(run_dir))
+    write_atomically(target, text.encode())
+    return target
+
+
+def render(data: ReportData) -> str:
+    """The whole page."""
+    here = files("fedaction.report")
+
+    def static(name: str) -> str:
+        return here.joinpath(name).read_text(encoding="utf-8")
+
+    blob = json.dumps(_payload(data), allow_nan=False, separators=(",", ":"))
+    # Inside a script element only "<" can end it or open a comment; \u003c is the same JSON string.
+    blob = blob.replace("<", "\\u003c")
+    parts = {
+        "title": html.escape(data.name),
+        "summary": html.escape(summary(data)),
+        "style": static("page.css"),
+        "script": "\n".join(static(name) for name in SCRIPTS),
+        "data": blob,
+    }
+    # One pass, so that a placeholder's name inside the data stays data.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], static("page.html"))
+
+
+def summary(data: ReportData) -> str:
+    """The outcome in one sentence."""
+    first, *others = data.methods
+    planned = _planned(data)
+    rounds = f"{first.rounds} of {_count(planned, 'round')}" if planned else _count(first.rounds, "round")
+    name, measure = spelled(first.name), measure_of(method.name for method in data.methods)
+    where = f"over {_count(len(data.clients), 'client')}" if data.clients else ""
+    if first.final.mean is None:
+        return f"{name} has trained for {rounds} {where}".strip() + f"; no test {measure} was measured."
+    verb, time = ("reached", "in") if first.complete else ("stands at", "after")
+    kind = measure if len(data.clients) == 1 else f"mean {measure}"
+    text = f"{name} {verb} {_percent(first.final)} {kind} {where} {time} {rounds}"
+    if len(first.seeds) > 1:
+        text += f" (mean of {len(first.seeds)} seeds)"
+    known = [f"{spelled(m.name)} {_percent(m.final)}" for m in others if m.final.mean is not None]
+    return "; ".join([text, ", ".join(known)] if known else [text]) + "."
+
+
+def spelled(method: str) -> str:
+    """A method's name as its authors write it, or as it is."""
+    return _SPELLING.get(method, method)
+
+
+def _planned(data: ReportData) -> int | None:
+    """How many rounds the recipe asks for, where the run has yet to do them."""
+    planned, first = data.recipe.get("rounds"), data.methods[0]
+    return planned if isinstance(planned, int) and not first.complete and planned > first.rounds else None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _percent(value: Final) -> str:
+    if value.mean is None:
+        return "–"
+    spread = "" if value.std is None else f" ± {100 * value.std:.1f}"
+    return f"{100 * value.mean:.1f}{spread} %"
+
+
+def amount(number: float) -> str:
+    """An amount of bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}" if unit != "B" else f"{number:.0f} B"
+        number /= 1000
+    return f"{number:.4g} TB"
+
+
+def duration(seconds: float) -> str:
+    """A time for people, as precise as it is long."""
+    if seconds < 90:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _facts(data: ReportData) -> list[tuple[str, str]]:
+    first, result = data.methods[0], data.result
+    planned = _planned(data)
+    rounds = f"{first.rounds} of {planned}" if planned else str(first.rounds)
+    facts = [("Rounds", rounds if first.complete else f"{rounds}, unfinished"), ("Clients", str(len(data.clients)))]
+    facts.append(("Seed" if len(first.seeds) == 1 else "Seeds", ", ".join(first.seeds)))
+    device = (result.device if result else "") or data.environment.get("device") or data.recipe.get("device")
+    if device:
+        facts.append(("Device", str(device)))
+    if result and result.engine:
+        facts.append(("Engine", result.engine))
+    if first.seconds is not None:
+        facts.append(("Time", duration(first.seconds)))
+    if first.traffic is not None:
+        up, down = first.traffic.total_up.last or 0.0, first.traffic.total_down.last or 0.0
+        facts.append(("Traffic", f"{amount(up)} up, {amount(down)} down"))
+    if result and result.configuration:
+        facts.append(("Configuration", result.configuration))
+    return facts
+
+
+def _payload(data: ReportData) -> dict[str, Any]:
+    """Plain JSON values. What belongs to clients is in lists, in their order: a name is no safe key."""
+    unit, seconds = unit_of(max((clock.time for method in data.methods for clock in method.clocks), default=0.0))
+    return {
+        "facts": _facts(data),
+        "synthetic": data.synthetic,
+        "measure": measure_of(method.name for method in data.methods),
+        "clients": data.clients,
+        "groups": [data.groups.get(client, "") for client in data.clients],
+        "unit": f"virtual {unit}",
+        "methods": [_method(m, data.clients) | {"clock": _clock(m, seconds)} for m in data.methods],
+        "confusions": [
+            {
+                "method": i,
+                "clients": [{"client": c, "classes": m.classes, "matrix": m.matrix} for c, m in found.items()],
+            }
+            for i, found in data.confusions.items()
+        ],
+        "topology": [_topology(client, graph) for client, graph in data.topology.items()],
+        "samples": [
+            {"client": client, "items": [_sample(item) for item in items]}
+            for client, items in data.samples.items()
+            if items
+        ],
+        "analyses": [_analysis(item) for item in data.analyses],
+        "notes": data.notes,
+        "recipe": _flat(data.recipe),
+        "environment": _flat(data.environment),
+    }
+
+
+def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
+    nobody = Final(None, None)
+    traffic = method.traffic
+    return {
+        "name": spelled(method.name),
+        "seeds": len(method.seeds),
+        "complete": method.complete,
+        "accuracy": _curve(method.accuracy),
+        "clients": [_curve(method.client_accuracy[c]) if c in method.client_accuracy else None for c in clients],
+        "losses": [{"name": name, **_curve(curve)} for name, curve in method.losses.items()],
+        "traffic": None
+        if traffic is None
+        else {
+            "up": _curve(traffic.up),
+            "down": _curve(traffic.down),
+            "totalUp": _curve(traffic.total_up),
+            "totalDown": _curve(traffic.total_down),
+        },
+        "counts": {name: _rounded(value) for name, value in method.counts.items()},
+        "refused": [[client, _rounded(value)] for client, value in method.refused.items()],
+        "final": _final(method.final),
+        "finals": [_final(method.client_final.get(c, nobody)) for c in clients],
+    }
+
+
+def _clock(method: MethodData, unit: float) -> dict[str, Any] | None:
+    """Accuracy by virtual time, in units of so many seconds, and how busy devices were; means over seeds."""
+    clocks = method.clocks
+    if not clocks:
+        return None
+    drawn = _curve(method.accuracy)
+    times = [[clock.times[r] for clock in clocks if r in clock.times] for r in drawn["x"]]
+    kept = [i for i, found in enumerate(times) if found]
+    shares = [clock.utilisation(client) for clock in clocks for client in clock.busy]
+    ages = [age for clock in clocks if (age := clock.mean_staleness_of(clock.busy)) is not None]
+    curve: dict[str, Any] = {key: [values[i] for i in kept] for key, values in drawn.items()}
+    return {
+        "curve": curve | {"x": [_rounded(fmean(times[i]) / unit) for i in kept]},
+        "time": duration(fmean(clock.time for clock in clocks)),
+        "devices": len({client for clock in clocks for client in clock.busy}),
+        "utilisation": _rounded(fmean(clock.mean_utilisation for clock in clocks)),
+        "least": _rounded(min(shares)),
+        "most": _rounded(max(shares)),
+        "updates": _rounded(fmean(fmean(clock.updates.values()) for clock in clocks)),
+        "staleness": _rounded(fmean(ages)) if ages else None,
+    }
+
+
+def _final(final: Final) -> list[float | None]:
+    return [_rounded(final.mean), _rounded(final.std)]
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    size = len(curve.rounds)
+    keep = range(size)
+    if size > _MOST_POINTS:
+        keep = [round(i * (size - 1) / (_MOST_POINTS - 1)) for i in range(_MOST_POINTS)]  # both ends stay
+    drawn: dict[str, Any] = {
+        "x": [curve.rounds[i] for i in keep],
+        "y": [_rounded(curve.mean[i]) for i in keep],
+    }
+    if any(value is not None for value in curve.std):
+        drawn["sd"] = [_rounded(curve.std[i]) for i in keep]
+    return drawn
+
+
+def _topology(client: str, graph: Topology) -> dict[str, Any]:
+    def matrix(rows: tuple[tuple[float, ...], ...] | None) -> list[list[float]] | None:
+        return None if rows is None else [[_rounded(value, 3) or 0 for value in row] for row in rows]
+
+    return {
+        "client": client,
+        "layout": graph.layout.to_dict(),
+        "A": matrix(graph.A),
+        "I": matrix(graph.I),
+        "U": matrix(graph.U),
+        "weights": [_rounded(graph.alpha) or 0, _rounded(graph.beta) or 0, _rounded(graph.gamma) or 0],
+    }
+
+
+def _sample(sample: Sample) -> dict[str, Any]:
+    """Frames as one list of whole numbers, x, y, z of each joint in turn; the page scales them to fit."""
+    flat = [
+        finite(joint[axis]) if axis < len(joint) else 0.0
+        for frame in sample.frames
+        for joint in frame
+        for axis in range(3)
+    ]
+    most = max((abs(value) for value in flat if value is not None), default=0.0) or 1.0
+    return {
+        "layout": sample.layout.to_dict(),
+        "xyz": [None if value is None else round(value / most * _STEPS) for value in flat],
+        "rate": sample.rate_hz,
+        "label": sample.label,
+        "predicted": sample.predicted,
+        "confidence": _rounded(sample.confidence),
+    }
+
+
+def _analysis(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "name": analysis.name,
+        "title": analysis.title,
+        "caption": analysis.caption,
+        "notes": analysis.notes,
+        "columns": analysis.table.columns,
+        "rows": analysis.table.rows,
+        "picture": base64.b64encode(analysis.picture).decode(),
+    }
+
+
+def _rounded(value: float | None, digits: int = 5) -> float | int | None:
+    """The number with so many significant digits, whole where it is whole; None where it is not finite."""
+    if finite(value) is None or value is None:
+        return None
+    if value == int(value):
+        return int(value)
+    return float(f"{value:.{digits}g}")
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """(dotted key, value as text) of a table with tables in it."""
+    rows: list[tuple[str, str]] = []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            rows += _flat(cast("Mapping[str, Any]", value), f"{prefix}{key}.")
+        else:
+            rows.append((f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value, default=str)))
+    return rows

@@ -1,0 +1,1 @@
+"""What was trained, put to use: export and prediction."""

@@ -1,0 +1,199 @@
+"""A trained network as a file that other programs run: ONNX, and torch.export's .pt2.
+
+Both take clips as a decoder gives them, (clips, T, H, W, 3) uint8, any number at once, and give (clips, classes)
+logits. Each is run on random clips before it is written, and refused where it does not give what the network gives.
+"""
+
+# torch's type stubs are partial, onnx and onnxruntime have none.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeStubs=false, reportMissingImports=false, reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedaction import __version__
+from fedaction.federation.files import write_atomically, write_json
+from fedaction.federation.seeds import generator
+from fedaction.models.files import KEY, Card
+from fedaction.models.folded import Folded
+from fedaction.models.resnet3d import ResNet3D
+
+TOLERANCE = 1e-4
+"""The most that a logit may differ from the network's, as a share of the largest logit (of 1, if all are smaller)."""
+
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
+INPUT, OUTPUT = "clips", "logits"
+_BATCHES = (1, 3)  # clips per trial: the number must not be fixed in the file
+
+
+class ExportError(ValueError):
+    """A network that could not be exported as it is, and why."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written.
+
+    Attributes:
+        path: where; beside it lies a .json with what it is.
+        sha256: of the file.
+        bytes: its size.
+        difference: the largest difference to the network's logits in the trial, as a share like TOLERANCE.
+    """
+
+    path: Path
+    sha256: str
+    bytes: int
+    difference: float
+
+
+def export_model(
+    network: ResNet3D, card: Card, stem: str | Path, formats: Sequence[str] = ("onnx", "torch")
+) -> dict[str, Exported]:
+    """Exports a network, once for each format.
+
+    Args:
+        network: with a classifier; it is left as it is.
+        card: what it recognises, and in which clips.
+        stem: where to write: a path without a suffix; each format adds its own.
+        formats: "onnx" (.onnx), "torch" (.pt2).
+
+    Returns:
+        What was written, by format. Where one format fails nothing is written for it, and an ExportError says why.
+    """
+    unknown = [name for name in formats if name not in SUFFIXES]
+    if unknown or not formats:
+        raise ExportError(f"format {', '.join(unknown) or 'none'}: known are {', '.join(SUFFIXES)}")
+    if network.arguments["classes"] != len(card.classes):
+        raise ExportError(f"the network has {network.arguments['classes']} classes, its card {len(card.classes)}")
+    training = network.training
+    network.eval()
+    try:
+        trials = _trials(network, card)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about torch's own insides
+            program = _program(Folded(network).float().cpu(), trials[-1][0])
+            said = metadata(card, network.arguments)
+            found = {name: _export(name, program, said, trials, Path(stem)) for name in dict.fromkeys(formats)}
+    finally:
+        network.train(training)
+    return found
+
+
+def metadata(card: Card, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What an exported file says of itself; `configuration` is a hash of all the rest."""
+    said = {"architecture": "resnet3d", "arguments": arguments, "card": card.model_dump(), "fedaction": __version__}
+    text = json.dumps(said, sort_keys=True, allow_nan=False)
+    return {**json.loads(text), "configuration": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _trials(network: ResNet3D, card: Card) -> list[tuple[Tensor, Tensor]]:
+    """Random clips, and what the network says of them."""
+    found: list[tuple[Tensor, Tensor]] = []
+    device = network.mean.device
+    for count in _BATCHES:
+        shape = (count, card.frames, card.crop, card.crop, 3)
+        clips = torch.randint(0, 256, shape, generator=generator(0, "export", count), dtype=torch.uint8)
+        with torch.no_grad():
+            found.append((clips, network(clips.to(device)).float().cpu()))
+    return found
+
+
+def _export(
+    name: str,
+    program: torch.export.ExportedProgram,
+    said: dict[str, Any],
+    trials: list[tuple[Tensor, Tensor]],
+    stem: Path,
+) -> Exported:
+    try:
+        blob, run = (_onnx if name == "onnx" else _torch)(program, json.dumps(said))
+    except ImportError:
+        raise
+    except Exception as error:  # the exporters raise errors of many kinds
+        raise ExportError(f"{name}: the network could not be exported: {error}") from error
+    difference = max(_difference(run(clips), expected) for clips, expected in trials)
+    if not difference <= TOLERANCE:
+        raise ExportError(
+            f"{name}: what was exported differs from the network by {difference:.1e} of the largest logit, more than "
+            f"{TOLERANCE:.0e}; nothing was written"
+        )
+    path = stem.with_name(stem.name + SUFFIXES[name])
+    digest = hashlib.sha256(blob).hexdigest()
+    write_atomically(path, blob)
+    beside = {
+        **said,
+        "file": path.name,
+        "sha256": digest,
+        "bytes": len(blob),
+        "input": {"name": INPUT, "shape": [INPUT, *trials[0][0].shape[1:]], "type": "uint8"},
+        "output": {"name": OUTPUT, "shape": [INPUT, trials[0][1].shape[1]], "type": "float32"},
+        "difference": difference,
+        "tolerance": TOLERANCE,
+    }
+    write_json(path.with_name(path.name + ".json"), beside)
+    return Exported(path, digest, len(blob), difference)
+
+
+def _difference(actual: Tensor, expected: Tensor) -> float:
+    if actual.shape != expected.shape:
+        raise ExportError(f"the exported file gives {tuple(actual.shape)}, the network {tuple(expected.shape)}")
+    return float((actual - expected).abs().max() / expected.abs().max().clamp(min=1.0))
+
+
+def _program(folded: Folded, clips: Tensor) -> torch.export.ExportedProgram:
+    try:
+        program = torch.export.export(folded, (clips,), dynamic_shapes=({0: torch.export.Dim(INPUT, min=1)},))
+    except Exception as error:  # errors of many kinds
+        raise ExportError(f"the network could not be exported: {error}") from error
+    program.example_inputs = None
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names the folders of the machine that exported
+    return program
+
+
+Run = Callable[[Tensor], Tensor]
+
+
+def _torch(program: torch.export.ExportedProgram, said: str) -> tuple[bytes, Run]:
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={f"{KEY}.json": said})
+    return file.getvalue(), torch.export.load(io.BytesIO(file.getvalue())).module()
+
+
+def _onnx(program: torch.export.ExportedProgram, said: str) -> tuple[bytes, Run]:
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401  # pyright: ignore[reportUnusedImport]  # torch's exporter needs it
+    except ImportError as error:
+        raise ImportError(f"export to ONNX needs {error.name}: pip install 'fedaction[export]'") from None
+    quiet = logging.getLogger("torch.onnx")
+    level = quiet.level
+    quiet.setLevel(logging.ERROR)  # it would tell of a package that nothing here uses
+    try:
+        made = torch.onnx.export(
+            program, (), input_names=[INPUT], output_names=[OUTPUT], dynamo=True, verbose=False, optimize=True
+        )
+    finally:
+        quiet.setLevel(level)
+    assert made is not None
+    model = made.model_proto
+    for node in model.graph.node:
+        node.ClearField("metadata_props")  # traces of the source code
+        node.ClearField("doc_string")
+    model.metadata_props.add(key=KEY, value=said)
+    blob: bytes = model.SerializeToString()
+    session = onnxruntime.InferenceSession(blob, providers=["CPUExecutionProvider"])
+    return blob, lambda clips: torch.from_numpy(session.run([OUTPUT], {INPUT: clips.numpy()})[0])

@@ -1,0 +1,246 @@
+"""What is done in a video: a model file or an exported .onnx over its clips, as they come out of the decoder.
+
+Frames are decoded one by one and kept only as long as a clip needs them: memory does not grow with the video. While
+one thread decodes, others take a few clips each through the network, every one of them on one core. Threads that
+share one clip would wait for each other in every layer, for long where other programs use the cores too.
+"""
+
+# torch's type stubs are partial, onnxruntime has none.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportMissingTypeStubs=false, reportMissingImports=false
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import ValidationError
+
+from fedaction.data.clips.decode import Pixels, probe, stream
+from fedaction.federation.files import read_json
+from fedaction.models.files import KEY, Card, ModelFileError, load_model
+from fedaction.models.folded import Folded
+from fedaction.serve.export import INPUT, OUTPUT
+
+Scores = npt.NDArray[np.float64]
+
+_TOGETHER = 4
+"""Clips that go through the network at once: 0.05 s of a core for each of ResNet-18's; one alone would take 0.14."""
+
+
+@dataclass(frozen=True)
+class Recogniser:
+    """A model that is ready for use.
+
+    Attributes:
+        card: what it recognises, and in which clips.
+        logits: from (N, T, H, W, 3) uint8 clips to (N, classes) logits.
+    """
+
+    card: Card
+    logits: Callable[[Pixels], npt.NDArray[np.float32]]
+
+    def scores(self, clips: Pixels) -> Scores:
+        """(N, classes) probabilities."""
+        logits = self.logits(clips).astype(np.float64)
+        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class ClipScores:
+    """What a model says of one clip.
+
+    Attributes:
+        frame: the clip's first, counted from 0.
+        seconds: where that is in the video, by its average frame rate; None: unknown.
+        scores: (classes,) probabilities.
+    """
+
+    frame: int
+    seconds: float | None
+    scores: Scores
+
+
+@dataclass
+class VideoScores:
+    """The mean of the class scores over a video's clips, as they come.
+
+    Attributes:
+        clips: so far.
+    """
+
+    clips: int = 0
+    _sum: Scores = field(default_factory=lambda: np.zeros(0))
+
+    def add(self, clip: ClipScores) -> None:
+        """Takes one more clip."""
+        self._sum = self._sum + clip.scores if self.clips else clip.scores.copy()
+        self.clips += 1
+
+    @property
+    def scores(self) -> Scores:
+        """(classes,) probabilities; before the first clip there are none."""
+        if not self.clips:
+            raise ValueError("no clip has been seen")
+        return self._sum / self.clips
+
+
+def best(scores: Scores, card: Card, count: int = 1) -> list[tuple[str, float]]:
+    """The likeliest actions with their confidence, the likeliest first."""
+    order = np.argsort(-scores, kind="stable")[:count]
+    return [(card.classes[i], float(scores[i])) for i in order.tolist()]
+
+
+def recogniser(path: str | Path) -> Recogniser:
+    """Reads a model: a model file (.safetensors) or what `fedaction export` made of one (.onnx)."""
+    path = Path(path)
+    if path.suffix == ".onnx":
+        return _from_onnx(path)
+    if path.suffix == ".safetensors":
+        network, card = load_model(path)
+        if not card.classes:
+            raise ModelFileError(
+                f"{path} has no classifier, so that it recognises nothing; train one on it, as with "
+                "`fedaction run recipes/edge/finetune.toml --set pretrained=FILE`"
+            )
+        folded = Folded(network)
+
+        def logits(clips: Pixels) -> npt.NDArray[np.float32]:
+            with torch.inference_mode():
+                return folded(torch.from_numpy(clips)).numpy()
+
+        return Recogniser(card, logits)
+    raise ModelFileError(f"{path} is neither a model file (.safetensors) nor an exported one (.onnx)")
+
+
+def predict(
+    model: Recogniser, path: str | Path, every: int | None = None, workers: int | None = None
+) -> Iterator[ClipScores]:
+    """What a model says of a video's clips, in their order.
+
+    Args:
+        model: the model.
+        path: the video. Where it cannot be read, a VideoError; what was given until then stands.
+        every: frames from one clip's beginning to the next's; None: clips do not overlap.
+        workers: threads that compute; None: as many as torch would use.
+    """
+    fps, card = probe(path).fps, model.card
+    workers = workers or torch.get_num_threads()
+
+    def look(batch: list[tuple[int, Pixels]]) -> list[ClipScores]:
+        scores = model.scores(np.stack([clip for _, clip in batch]))
+        starts = [start for start, _ in batch]
+        return [ClipScores(s, s / fps if fps else None, row) for s, row in zip(starts, scores, strict=True)]
+
+    pending: deque[Future[list[ClipScores]]] = deque()
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        try:
+            frames = stream(path, short_side=card.resize, crop=card.crop)
+            for batch in _batches(windows(frames, card.frames, card.stride, every)):
+                pending.append(pool.submit(look, batch))
+                if len(pending) > workers:
+                    yield from pending.popleft().result()
+            while pending:
+                yield from pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _batches(clips: Iterator[tuple[int, Pixels]]) -> Iterator[list[tuple[int, Pixels]]]:
+    while batch := list(itertools.islice(clips, _TOGETHER)):
+        yield batch
+
+
+def windows(
+    frames: Iterator[Pixels], length: int, stride: int, every: int | None = None
+) -> Iterator[tuple[int, Pixels]]:
+    """Clips of a stream of (H, W, 3) frames: the first frame's number, and (length, H, W, 3).
+
+    What is left at the end and does not fill a clip is dropped. A stream shorter than one clip gives one, filled up
+    by repeating what there is from its beginning.
+
+    Args:
+        frames: the stream.
+        length: frames per clip.
+        stride: frames of the stream from one of a clip to its next.
+        every: from one clip's beginning to the next's; None: `length * stride`.
+    """
+    every = length * stride if every is None else every
+    if every < 1:
+        raise ValueError(f"clips must begin at least a frame apart, not {every}")
+    span = (length - 1) * stride + 1
+    kept: deque[Pixels] = deque(maxlen=span)
+    total = 0
+    for frame in frames:
+        kept.append(frame)
+        total += 1
+        start = total - span
+        if start >= 0 and start % every == 0:
+            yield start, np.stack([kept[i] for i in range(0, span, stride)])
+    if 0 < total < span:
+        there = list(kept)[::stride]
+        yield 0, np.stack([there[i % len(there)] for i in range(length)])
+
+
+def _from_onnx(path: Path) -> Recogniser:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ImportError("a model in .onnx needs onnxruntime: pip install 'fedaction[export]'") from None
+    try:
+        blob = path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error}") from None
+    beside = path.with_name(path.name + ".json")
+    if beside.exists():
+        said: Any = read_json(beside)
+        if not isinstance(said, dict) or said.get("sha256") != hashlib.sha256(blob).hexdigest():
+            raise ModelFileError(
+                f"{path} is not the file that {beside.name} describes; copy both again, or remove the .json"
+            )
+    try:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # clips are looked at side by side instead
+        session: Any = onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its errors have no base of their own
+        raise ModelFileError(f"{path} cannot be read as an ONNX model: {str(error).splitlines()[0]}") from None
+    card = _onnx_card(path, session)
+    _check_onnx(path, session, card)
+
+    def logits(clips: Pixels) -> npt.NDArray[np.float32]:
+        return session.run([OUTPUT], {INPUT: clips})[0]
+
+    return Recogniser(card, logits)
+
+
+def _onnx_card(path: Path, session: Any) -> Card:
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        raise ModelFileError(f"{path} was not made by `fedaction export`: it does not say which clips it takes")
+    try:
+        return Card.model_validate_json(json.dumps(json.loads(text)["card"]))
+    except (json.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
+        raise ModelFileError(f"{path} has metadata that cannot be used: {error}") from None
+
+
+def _check_onnx(path: Path, session: Any, card: Card) -> None:
+    """The file's input and output against its card."""
+    found = [(x.name, x.type, list(x.shape)[1:]) for x in (*session.get_inputs(), *session.get_outputs())]
+    expected = [
+        (INPUT, "tensor(uint8)", [card.frames, card.crop, card.crop, 3]),
+        (OUTPUT, "tensor(float)", [len(card.classes)]),
+    ]
+    if found != expected:
+        raise ModelFileError(f"{path} takes and gives {found}, its card says {expected}")

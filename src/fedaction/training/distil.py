@@ -1,0 +1,358 @@
+"""Distillation through assistants: a teacher, then each assistant, then the student, every one taught by the last.
+
+The directory itself is the chain of the first seed; other seeds lie in `seeds/<seed>/`. Each network has a directory
+(`stage-1-resnet34`, ...; `scratch-resnet18` for the student without a teacher) with `model.safetensors`,
+`metrics.jsonl`, `clock.jsonl` and, last of all, `stage.json`: whoever finds that one finds a finished stage.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedaction.data.clips.files import ClipData, check_data, classes_of, clips_of, identity_of, window_of
+from fedaction.engines.base import check_precision, choose_device, set_precision
+from fedaction.evaluation.clips import accuracy_of
+from fedaction.federation.files import clear_partial, only_one, read_json, write_atomically, write_json
+from fedaction.federation.progress import Progress, Quiet
+from fedaction.models.files import Card, load_model, read_card, save_model
+from fedaction.models.resnet3d import ResNet3D
+from fedaction.runs.environment import environment
+from fedaction.runs.metrics import MetricsFile, Row, read_rows
+from fedaction.training.distil_recipe import DistilRecipe, dump_distil_recipe, load_distil_recipe
+from fedaction.training.teacher import file_digest, kept_logits
+from fedaction.training.trainer import Pretraining, Splits, log_seconds, seconds_of
+
+
+class StageResult(TypedDict):
+    """One network of a chain: accuracies are shares, 0 to 1, of the test clips and of their recordings."""
+
+    stage: str
+    role: str
+    depth: int
+    parameters: int
+    epochs: int
+    teacher: str | None
+    clip_accuracy: float
+    video_accuracy: float
+    loss: float
+    seconds: float
+    configuration: str
+    sha256: str
+
+
+class DistilResult(TypedDict):
+    """What `result.json` holds. Over several seeds, `clip_accuracy` and `video_accuracy` are the student's means.
+
+    `std` is the standard deviation of the seeds' per-clip accuracies; `scratch` is of the student without a teacher.
+    """
+
+    run: str
+    name: str
+    chain: list[int]
+    width: int
+    clip_accuracy: float
+    video_accuracy: float
+    std: float | None
+    seconds: float
+    device: str
+    stages: dict[str, list[StageResult]]
+    scratch: NotRequired[dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One network to be trained.
+
+    Attributes:
+        name: its directory.
+        role: "teacher", "assistant", "student" or "scratch".
+        depth: of the network.
+        epochs: to train for; 0: its model file was given.
+        teacher: the directory of who teaches it.
+    """
+
+    name: str
+    role: str
+    depth: int
+    epochs: int
+    teacher: str | None
+
+
+def stages_of(recipe: DistilRecipe) -> list[Stage]:
+    """The networks of a chain, in the order in which they are trained."""
+    settings = recipe.settings
+    epochs = settings.epochs * (len(settings.chain) if len(settings.epochs) == 1 else 1)
+    found: list[Stage] = []
+    for number, (depth, passes) in enumerate(zip(settings.chain, epochs, strict=True), 1):
+        role = "student" if number == len(settings.chain) else "assistant" if found else "teacher"
+        given = number == 1 and settings.teacher
+        teacher = found[-1].name if found else None
+        found.append(Stage(f"stage-{number}-resnet{depth}", role, depth, 0 if given else passes, teacher))
+    if settings.scratch:
+        found.append(Stage(f"scratch-resnet{settings.chain[-1]}", "scratch", settings.chain[-1], epochs[-1], None))
+    return found
+
+
+def run_distil(
+    recipe: DistilRecipe, folder: Path, progress: Progress | None = None, data: ClipData | None = None
+) -> DistilResult:
+    """Trains a recipe's chain for each of its seeds, or what is left of that.
+
+    Args:
+        recipe: what to train.
+        folder: a new or empty directory, or that of the same recipe when it goes on.
+        progress: hears how it goes.
+        data: clips to use instead of those that the recipe names.
+
+    Returns:
+        The result, which is also `result.json` in the directory.
+    """
+    progress = progress or Quiet()
+    settings = recipe.settings
+    device = choose_device(settings.device)
+    check_precision(settings.precision, device)
+    _check_folder(recipe, folder)
+    data = recipe.source.load(settings.data_seed) if data is None else data
+    check_data(data, f"data = {settings.data!r}")
+    window = window_of(data, settings.crop, settings.augment_pad, settings.augment_flip)
+    given = _given_teacher(recipe, data)
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder):
+        clear_partial(folder)
+        digest = _check_data(folder, data)
+        # First of all, so that a run killed from here on can be gone on with.
+        write_atomically(folder / "recipe.toml", dump_distil_recipe(recipe).encode())
+        write_json(folder / "environment.json", environment(device))
+        set_precision(settings.tf32)
+        splits = Splits(*clips_of(data, device, progress.warned), window, device)
+        counts = {"train": len(splits.train), "test": len(splits.test)}
+        write_json(folder / "data.json", {"sha256": digest, **counts})
+        found: dict[str, list[StageResult]] = {}
+        for position, seed in enumerate(settings.seeds):
+            home = folder if position == 0 else folder / "seeds" / str(seed)
+            chain = Chain(recipe, seed, home, splits, classes_of(data), digest, given, progress)
+            found[str(seed)] = [chain.stage(stage) for stage in stages_of(recipe)]
+        result = _result(recipe, folder, found, device)
+        write_json(folder / "result.json", result)
+    return result
+
+
+class Chain:
+    """The chain of one seed."""
+
+    def __init__(
+        self,
+        recipe: DistilRecipe,
+        seed: int,
+        folder: Path,
+        splits: Splits,
+        classes: tuple[str, ...],
+        data: str,
+        given: str,
+        progress: Progress,
+    ) -> None:
+        """`data` is the hash of the clips, `given` that of a given teacher's file or ""."""
+        self.recipe, self.seed, self.folder, self.splits, self.classes = recipe, seed, folder, splits, classes
+        self.data, self.progress = data, progress
+        self.configuration = recipe.configuration(seed, data, given)
+
+    def stage(self, stage: Stage) -> StageResult:
+        """Trains one network, unless that was done before."""
+        home = self.folder / stage.name
+        home.mkdir(parents=True, exist_ok=True)
+        if (found := self._finished(home)) is None:
+            if stage.epochs:
+                self._train(stage, home)
+            else:
+                self._take_over(stage, home)
+            found = self._summed_up(stage, home)
+            write_json(home / "stage.json", found)
+        shutil.rmtree(home / "checkpoints", ignore_errors=True)  # the model file has what they held
+        return found
+
+    def _finished(self, home: Path) -> StageResult | None:
+        if not (home / "stage.json").exists():
+            return None
+        found: StageResult = read_json(home / "stage.json")
+        if found["configuration"] != self.configuration:
+            raise ValueError(
+                f"{home} was made with configuration {found['configuration']}, but its recipe and data now give "
+                f"{self.configuration}; put them back as they were, or distil into another directory"
+            )
+        if file_digest(home / "model.safetensors") != found["sha256"]:
+            raise ValueError(
+                f"{home / 'model.safetensors'} is not as it was written; remove {home / 'stage.json'} and what was "
+                "taught by it, and it is trained anew"
+            )
+        return found
+
+    def _train(self, stage: Stage, home: Path) -> None:
+        settings = self.recipe.settings
+        network = ResNet3D(stage.depth, len(self.classes), settings.width)
+        teacher = None if stage.teacher is None else self._teacher(stage.teacher, home)
+        training = Pretraining(network, stage.depth, stage.epochs, self.seed, settings, self.splits, teacher)
+        label = f"ResNet-{stage.depth} ({stage.role})" + (f", seed {self.seed}" if self.seed else "")
+        training.execute(home, self.configuration, label, self.progress)
+        save_model(home / "model.safetensors", network, self._card(stage))
+
+    def _teacher(self, name: str, home: Path) -> ResNet3D | Tensor:
+        """Who teaches a stage: the network itself where clips are augmented, else its logits of them."""
+        settings, splits = self.recipe.settings, self.splits
+        path = self.folder / name / "model.safetensors"
+        network = load_model(path)[0].to(splits.device)
+        if settings.channels_last:
+            network.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue, reportUnknownMemberType]
+        if settings.augment:
+            return network.requires_grad_(False)
+
+        def compute() -> NDArray[np.float32]:
+            clock = time.perf_counter()
+            logits = splits.logits(network, splits.train, settings).cpu().numpy()
+            log_seconds(home, 0, time.perf_counter() - clock, time.perf_counter() - clock)
+            return logits
+
+        about = {
+            "teacher": file_digest(path),
+            "clips": self.data,
+            "window": list(splits.window.size),
+            "precision": settings.precision,
+            "batch_size": settings.batch_size,
+        }
+        logits = kept_logits(path.with_name("logits.npy"), about, (len(splits.train), len(self.classes)), compute)
+        return torch.tensor(np.asarray(logits), device=splits.device)
+
+    def _take_over(self, stage: Stage, home: Path) -> None:
+        """A teacher that was given: tested, and copied into the run."""
+        network, card = load_model(self.recipe.settings.teacher)
+        save_model(home / "model.safetensors", network, card)
+        logits = self.splits.logits(network.to(self.splits.device), self.splits.test, self.recipe.settings)
+        found = accuracy_of(logits, self.splits.test)
+        values = {"accuracy": found.clip, "video_accuracy": found.video, "loss": found.loss}
+        metrics = MetricsFile(home / "metrics.jsonl")
+        metrics.append(Row(0, "", "", "test", name, value) for name, value in values.items())
+        metrics.close()
+
+    def _card(self, stage: Stage) -> Card:
+        settings, splits = self.recipe.settings, self.splits
+        provenance: dict[str, Any] = {
+            "chain": list(settings.chain) if stage.role != "scratch" else [stage.depth],
+            "role": stage.role,
+            "seed": self.seed,
+            "epochs": stage.epochs,
+            "configuration": self.configuration,
+            "clips": self.data,
+        }
+        return Card(
+            classes=self.classes,
+            frames=splits.train.frames,
+            stride=self.recipe.source.stride,
+            resize=min(splits.window.frame),
+            crop=splits.window.size[0],
+            provenance=provenance,
+        )
+
+    def _summed_up(self, stage: Stage, home: Path) -> StageResult:
+        tests = [row for row in read_rows(home / "metrics.jsonl") if row.split == "test"]
+        last = {row.name: row.value for row in tests if row.round == tests[-1].round}
+        network = load_model(home / "model.safetensors")[0]
+        return {
+            "stage": stage.name,
+            "role": stage.role,
+            "depth": stage.depth,
+            "parameters": sum(weight.numel() for weight in network.parameters()),
+            "epochs": stage.epochs,
+            "teacher": stage.teacher,
+            "clip_accuracy": last["accuracy"] or 0.0,
+            "video_accuracy": last["video_accuracy"] or 0.0,
+            "loss": last["loss"] or 0.0,
+            "seconds": seconds_of(home),
+            "configuration": self.configuration,
+            "sha256": file_digest(home / "model.safetensors"),
+        }
+
+
+def _given_teacher(recipe: DistilRecipe, data: ClipData) -> str:
+    """The hash of a given teacher's file, once it is seen to fit; "" where none is given."""
+    settings = recipe.settings
+    if not settings.teacher:
+        return ""
+    card, arguments = read_card(settings.teacher)
+    if arguments["depth"] != settings.chain[0]:
+        raise ValueError(
+            f"teacher: {settings.teacher} is a ResNet-{arguments['depth']}, but the chain begins with "
+            f"{settings.chain[0]}"
+        )
+    classes = classes_of(data)
+    if card.classes != classes:
+        raise ValueError(
+            f"teacher: {settings.teacher} knows {len(card.classes)} classes, {', '.join(card.classes[:3])}, ...; the "
+            f"clips have {len(classes)}, {', '.join(classes[:3])}, ...: they must be the same"
+        )
+    return file_digest(Path(settings.teacher))
+
+
+def _check_folder(recipe: DistilRecipe, folder: Path) -> None:
+    """Refuses a directory that is something else, or was begun with keys that make another result."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is a file; choose another directory")
+    if not (folder / "recipe.toml").exists():
+        if any(not path.name.endswith(".part") for path in folder.iterdir()):
+            raise ValueError(f"{folder} is not empty and holds no distillation; choose another directory")
+        return
+    before, now = load_distil_recipe(folder / "recipe.toml").flat(), recipe.flat()
+    for key in filter(recipe.settings.decides, type(recipe.settings).model_fields):
+        if before.get(key) != now.get(key):
+            raise ValueError(
+                f"{folder} was begun with {key} = {before.get(key)!r}, but the recipe now says {now.get(key)!r}; "
+                "put it back as it was, or distil into another directory"
+            )
+
+
+def _check_data(folder: Path, data: ClipData) -> str:
+    """The hash of the clips; a directory that was begun with others is refused."""
+    digest, record = identity_of(data), folder / "data.json"
+    if record.exists() and read_json(record).get("sha256") != digest:
+        raise ValueError(
+            f"{folder} was begun with other clips than the recipe now gives; bring them back, or distil into another "
+            "directory"
+        )
+    return digest
+
+
+def _result(
+    recipe: DistilRecipe, folder: Path, found: dict[str, list[StageResult]], device: torch.device
+) -> DistilResult:
+    settings = recipe.settings
+    students = [next(stage for stage in stages if stage["role"] == "student") for stages in found.values()]
+    alone = [stage for stages in found.values() for stage in stages if stage["role"] == "scratch"]
+    clip = [student["clip_accuracy"] for student in students]
+    result: DistilResult = {
+        "run": str(folder),
+        "name": settings.name,
+        "chain": list(settings.chain),
+        "width": settings.width,
+        "clip_accuracy": statistics.fmean(clip),
+        "video_accuracy": statistics.fmean(student["video_accuracy"] for student in students),
+        "std": statistics.stdev(clip) if len(clip) > 1 else None,
+        "seconds": round(sum(stage["seconds"] for stages in found.values() for stage in stages), 3),
+        "device": device.type,
+        "stages": found,
+    }
+    if alone:
+        result["scratch"] = {
+            "clip_accuracy": statistics.fmean(stage["clip_accuracy"] for stage in alone),
+            "video_accuracy": statistics.fmean(stage["video_accuracy"] for stage in alone),
+        }
+    return result

@@ -1,0 +1,182 @@
+"""Recipes of distillation: one flat TOML, read into frozen, validated settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic.fields import FieldInfo
+
+from fedaction.data.sources.clips import CLIP_SOURCES, ClipSource
+from fedaction.federation.settings import (
+    HOW,
+    RecipeError,
+    Settings,
+    check_choice,
+    check_flat,
+    hash_values,
+    parse_settings,
+    toml_value,
+)
+from fedaction.methods.distillation import ClsTarget, KdLoss, Reduction
+from fedaction.models.resnet3d import BLOCKS
+from fedaction.runs.recipe import read_overrides, read_recipe
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, int) else value
+
+
+class DistilSettings(Settings):
+    """Keys that every recipe of distillation has. Defaults are the paper's, where it says."""
+
+    name: str = Field("distil", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", json_schema_extra=HOW)
+    """What the run is called: letters, digits, dots, dashes. Default: from the recipe's path."""
+    chain: tuple[int, ...] = Field((34, 26, 18), min_length=1)
+    """Depths from teacher over assistants to student; one alone is trained from scratch."""
+    scratch: bool = Field(False, json_schema_extra=HOW)
+    """Whether the student is also trained without a teacher, to compare with."""
+    teacher: str = Field("", json_schema_extra=HOW)
+    """A model file for the first of the chain, which is then not trained; "": none."""
+    width: int = Field(64, ge=1)
+    """Channels of the networks' first stage, doubled in each of the next three."""
+    seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
+    """One chain per seed; results are means over them."""
+    # Clips and a given teacher are hashed by what is in them, so the keys that name them do not count.
+    data: str = Field("footage", json_schema_extra=HOW)
+    """Where clips come from: footage (synthetic), videos, or arrays (clips as NumPy files)."""
+    data_seed: int = Field(0, json_schema_extra=HOW)
+    """What the data itself is drawn from; the same for every seed."""
+
+    epochs: Annotated[tuple[PositiveInt, ...], Field(min_length=1), BeforeValidator(_listed)] = (200,)
+    """Passes over the training clips: one number for all of the chain, or one for each."""
+    batch_size: int = Field(128, ge=1)
+    """Clips per step; a smaller set is taken whole."""
+    lr: float = Field(0.1, gt=0)
+    """Learning rate of SGD."""
+    lr_schedule: Literal["milestones", "cosine"] = "milestones"
+    """How the learning rate falls: in steps, or along a half cosine to zero."""
+    lr_milestones: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75)
+    """When it falls, as shares of the epochs: of 200 these are epochs 50, 100 and 150."""
+    lr_factor: float = Field(0.1, gt=0, le=1)
+    """What it is multiplied by at each milestone."""
+    warmup_epochs: int = Field(0, ge=0)
+    """Epochs over which the learning rate rises to its value."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum of SGD."""
+    weight_decay: float = Field(1e-3, ge=0)
+    """L2 penalty on all weights."""
+    clip_norm: float = Field(0.0, ge=0)
+    """The largest gradient norm; 0: no limit."""
+
+    alpha: float = Field(0.5, ge=0, le=1)
+    """L = alpha L_cls + (1 - alpha) L_KD. The paper gives no value."""
+    kd_loss: KdLoss = "squared"
+    """L_KD: squared difference of logits (the paper), or kl, the divergence of softened probabilities (Hinton)."""
+    kd_reduction: Reduction = "sum"
+    """The squared difference is this over classes; sum is the equation as it is written. Over a batch: the mean."""
+    temperature: float = Field(1.0, gt=0)
+    """Softens the probabilities of kl, whose divergence is then multiplied by its square."""
+    cls_target: ClsTarget = "label"
+    """What L_cls is taken against: the true label, the teacher's best class, or its probabilities."""
+
+    crop: int = Field(0, ge=0)
+    """Side of the square that the networks see, in pixels; at test the frame's middle; 0: the largest that fits."""
+    augment: bool = True
+    """Random crops and mirrored clips in training; the teacher then looks at every batch, and no logits are kept."""
+    augment_pad: int = Field(4, ge=0)
+    """How far random crops may reach over the frame's edges, in pixels; the edge is repeated."""
+    augment_flip: bool = True
+    """Whether half of the clips are mirrored; not for actions in which left and right matter."""
+
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", json_schema_extra=HOW)
+    """auto, cpu or cuda."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """fp32, or on a GPU bf16: convolutions in bfloat16, weights and losses in float32."""
+    tf32: bool = True
+    """On a GPU: faster float32 products with 10-bit mantissas."""
+    channels_last: bool = True
+    """Whether weights lie in memory with channels last, which GPUs like."""
+    compile: bool = Field(False, json_schema_extra=HOW)
+    """Whether networks are fused with torch.compile: minutes at the start, faster steps on a GPU."""
+    evaluate_every: int = Field(1, ge=1)
+    """Epochs between tests."""
+    checkpoint_every: int = Field(5, ge=1, json_schema_extra=HOW)
+    """Epochs between checkpoints."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> DistilSettings:
+        strange = [depth for depth in self.chain if depth not in BLOCKS]
+        if strange:
+            raise ValueError(f"chain: there is no ResNet-{strange[0]}; depths are {', '.join(map(str, BLOCKS))}")
+        if any(smaller >= larger for larger, smaller in zip(self.chain, self.chain[1:], strict=False)):
+            raise ValueError(f"chain: {list(self.chain)} must go down, from the teacher to the student")
+        if len(self.epochs) not in (1, len(self.chain)):
+            raise ValueError(
+                f"epochs: {len(self.epochs)} numbers for a chain of {len(self.chain)}; give one, or as many"
+            )
+        if self.teacher and len(self.chain) < 2:
+            raise ValueError("teacher: a chain of one has none; name the teacher's depth first in chain")
+        if self.scratch and len(self.chain) < 2:
+            raise ValueError("scratch: a chain of one is trained from scratch already; leave the key out")
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"seeds: one is named twice in {list(self.seeds)}")
+        return self
+
+
+DEFAULTS = 1
+"""Raised whenever the default of a key that decides results changes, so that hashes tell the two apart."""
+
+
+@dataclass(frozen=True)
+class DistilRecipe:
+    """A validated recipe of distillation.
+
+    Attributes:
+        settings: keys every one has.
+        source: the clips' keys.
+    """
+
+    settings: DistilSettings
+    source: ClipSource
+
+    def flat(self) -> dict[str, Any]:
+        """Every key with its value, defaults filled in: the resolved recipe."""
+        return self.settings.model_dump() | self.source.model_dump()
+
+    def configuration(self, seed: int, data: str, teacher: str) -> str:
+        """A hash of everything that decides a chain's result: keys, seed, the data's hash, a given teacher's hash."""
+        keys = self.settings.deciding()
+        return hash_values({"defaults": DEFAULTS, "keys": keys, "seed": seed, "data": data, "teacher": teacher})
+
+
+def load_distil_recipe(path: Path, overrides: Sequence[str] = ()) -> DistilRecipe:
+    """Reads a recipe file, with `key=value` overrides. Raises RecipeError with a message for people."""
+    return parse_distil_recipe(read_recipe(path) | read_overrides(overrides), str(path))
+
+
+def parse_distil_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> DistilRecipe:
+    """Validates a recipe's values. Every key must belong to distillation or to the clips it names."""
+    check_flat(values, origin)
+    if "method" in values and "chain" not in values:
+        raise RecipeError(f"{origin}: this is a recipe of a federated run; use `fedaction run` for it")
+    check_choice({"data": "footage", **values}, "data", CLIP_SOURCES, origin)
+    kind = CLIP_SOURCES[values.get("data", "footage")]
+    parsed = parse_settings(values, {"settings": DistilSettings, "source": kind}, origin)
+    settings, source = parsed["settings"], parsed["source"]
+    assert isinstance(settings, DistilSettings) and isinstance(source, ClipSource)
+    return DistilRecipe(settings, source)
+
+
+def dump_distil_recipe(recipe: DistilRecipe) -> str:
+    """The resolved recipe as TOML; reading it back gives the same recipe."""
+    return "".join(f"{key} = {toml_value(value)}\n" for key, value in recipe.flat().items())
+
+
+def distil_keys() -> dict[str, dict[str, FieldInfo]]:
+    """Every key that a recipe for `fedaction distil` may have, by who reads it."""
+    keys: dict[str, dict[str, FieldInfo]] = {"distil": DistilSettings.model_fields}
+    return keys | {f'distil, data = "{name}"': kind.model_fields for name, kind in CLIP_SOURCES.items()}

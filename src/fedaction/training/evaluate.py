@@ -1,0 +1,308 @@
+"""What a video network has learnt, by three protocols: retrieval, a linear probe, and fine-tuning of the whole of it.
+
+Retrieval and the probe leave the network as it is, in evaluation mode. A network with random weights is the lower
+end of the scale; one trained with labels is the upper end.
+"""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+
+from fedaction.data.clips.augment import Augmentation
+from fedaction.data.clips.batches import Clips, Window
+from fedaction.data.clips.files import ClipData, check_data, classes_of, identity_of, recordings_of, window_of
+from fedaction.engines.base import check_precision, choose_device, set_precision
+from fedaction.federation.files import write_json
+from fedaction.federation.progress import Progress, Quiet
+from fedaction.federation.seeds import generator
+from fedaction.methods.pretext.ctp import STRIDES
+from fedaction.models.files import Card
+from fedaction.models.layers import initialise
+from fedaction.models.resnet3d import ResNet3D
+from fedaction.runs.environment import environment
+from fedaction.runs.networks import network_file, read_network
+from fedaction.training.evaluate_folder import Parts, check_folder, kept_in
+from fedaction.training.evaluate_recipe import EvaluateRecipe, EvaluateSettings, Perturbation
+from fedaction.training.protocols import Evaluation, Features, precision_on
+from fedaction.training.teacher import file_digest
+from fedaction.training.trainer import Splits
+
+RANDOM = "random"
+"""The model that is no file."""
+
+_STRIDES: dict[str, dict[str, Any]] = {
+    "standard": {"frame_strides": (1, 2, 2, 2), "image_strides": (1, 2, 2, 2)},
+    "ctp": {"frame_strides": (1, 2, 2, 2), "image_strides": STRIDES},
+}
+_R3D: dict[str, Any] = {"stem_frames": 3, "pool": False, "eps": 1e-3}
+
+
+class PerturbResult(TypedDict):
+    """Retrieval with w + level * noise for the weights, over all draws and seeds.
+
+    `mean` and `std` are of R@1, 0 to 1; `lost` is the share of recordings whose features were not finite any more.
+    They count as all alike.
+    """
+
+    kind: Perturbation
+    level: float
+    mean: float
+    std: float | None
+    lost: float
+    draws: int
+
+
+class EvaluateResult(TypedDict):
+    """What is found. Scores are shares, 0 to 1, of recordings or, where their names end with `_clip`, of clips.
+
+    `seeds` has each seed's scores, `mean` and `std` are over seeds (`std` is None for one alone). `model` and `data`
+    say by SHA-256 what was evaluated on what, `recipe` how.
+    """
+
+    name: str
+    model: dict[str, Any]
+    data: dict[str, Any]
+    seeds: dict[str, dict[str, float]]
+    mean: dict[str, float]
+    std: dict[str, float] | None
+    perturb: list[PerturbResult]
+    seconds: float
+    recipe: dict[str, Any]
+    environment: dict[str, Any]
+
+
+def run_evaluate(
+    model: str,
+    recipe: EvaluateRecipe,
+    result_file: Path | None = None,
+    progress: Progress | None = None,
+    data: ClipData | None = None,
+    folder: Path | None = None,
+) -> EvaluateResult:
+    """Evaluates a network: a model file's, a run's or a checkpoint's, or one with random weights.
+
+    Args:
+        model: a model file, a run's directory or one of its `checkpoints/*.safetensors`; or "random".
+        recipe: what to measure on what.
+        result_file: where the result is written; it must not be there yet.
+        progress: hears how it goes.
+        data: recordings to use instead of those that the recipe names.
+        folder: a directory that keeps what is found, and goes on when it is given again; the result is its
+            `result.json`.
+    """
+    progress = progress or Quiet()
+    settings = recipe.settings
+    device = choose_device(settings.device)
+    check_precision(settings.precision, device)
+    if result_file is not None:
+        if result_file.exists():
+            raise ValueError(f"{result_file} exists; choose another file for the result")
+        result_file.parent.mkdir(parents=True, exist_ok=True)  # rather than fail when all is done
+    if folder is not None:
+        check_folder(folder)
+    backbones = Backbones(model, settings, progress)
+    data = recipe.source.load(settings.data_seed) if data is None else data
+    check_data(data, f"data = {settings.data!r}")
+    window, digest = window_of(data, settings.crop), identity_of(data)
+    set_precision(settings.tf32)
+    looked_at, tuned_on = splits_of(settings, data, window, device, progress)
+    backbones.compare(looked_at, progress)
+    evaluation = Evaluation(settings, looked_at, tuned_on, len(classes_of(data)), progress)
+    about = {"model": backbones.about["sha256"] or RANDOM, "recordings": digest}
+    with kept_in(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
+        seeds, perturbed = _measure(evaluation, backbones, parts)
+        result: EvaluateResult = {
+            "name": settings.name,
+            "model": backbones.about,
+            "data": {
+                "data": settings.data,
+                "sha256": digest,
+                "classes": list(classes_of(data)),
+                "clips": [len(looked_at.train), len(looked_at.test)],
+                "frames": looked_at.train.frames,
+                "recordings": [looked_at.train.recordings, looked_at.test.recordings],
+            },
+            "seeds": seeds,
+            "mean": {
+                key: statistics.fmean(found[key] for found in seeds.values()) for key in seeds[str(settings.seeds[0])]
+            },
+            "std": None,
+            "perturb": _summed_up(perturbed),
+            "seconds": round(parts.seconds, 3),
+            "recipe": recipe.flat(),
+            "environment": environment(device),
+        }
+        if len(seeds) > 1:
+            result["std"] = {key: statistics.stdev(found[key] for found in seeds.values()) for key in result["mean"]}
+        for path in (result_file, None if folder is None else folder / "result.json"):
+            if path is not None:
+                write_json(path, result)
+    return result
+
+
+_Noisy = tuple[Perturbation, float, float, float]
+
+
+def _measure(
+    evaluation: Evaluation, backbones: Backbones, parts: Parts
+) -> tuple[dict[str, dict[str, float]], list[_Noisy]]:
+    """What each seed's protocols find, and retrieval under noise; what was found before is not looked for again."""
+    settings, device = evaluation.settings, evaluation.looked_at.device
+    seeds: dict[str, dict[str, float]] = {}
+    perturbed: list[_Noisy] = []
+    subject: tuple[ResNet3D, Features] | None = None
+    for seed in settings.seeds:
+        suffix = f", seed {seed}" if len(settings.seeds) > 1 else ""
+        asked = [*settings.protocols, *(["perturb"] if settings.perturb else [])]
+        if not all(parts.done(seed, part) for part in asked) and (subject is None or backbones.card is None):
+            backbone = backbones.of(seed).to(device)
+            backbone.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue]
+            subject = backbone, Features(evaluation, backbone, f"features{suffix}")
+        scores = dict[str, float]()
+        for part in asked:
+            found = parts.of(seed, part, partial(_part, part, evaluation, subject, seed, suffix, parts.configuration))
+            if part == "perturb":
+                perturbed += [(kind, level, r1, lost) for kind, level, r1, lost in found]
+            else:
+                scores |= found
+        seeds[str(seed)] = scores
+    return seeds, perturbed
+
+
+def _part(
+    part: str,
+    evaluation: Evaluation,
+    subject: tuple[ResNet3D, Features] | None,
+    seed: int,
+    suffix: str,
+    configuration: str,
+    folder: Path,
+) -> Any:
+    """One protocol, with one seed."""
+    assert subject is not None
+    backbone, features = subject
+    match part:
+        case "retrieval":
+            return evaluation.retrieval(features)
+        case "probe":
+            return evaluation.probe(features, seed, suffix)
+        case "finetune":
+            return evaluation.finetune(backbone, seed, folder, configuration, suffix)
+        case _:
+            return list(evaluation.perturbed(backbone, seed, suffix))
+
+
+def splits_of(
+    settings: EvaluateSettings, data: ClipData, window: Window, device: torch.device, progress: Progress
+) -> tuple[Splits, Splits]:
+    """Clips for retrieval and the probe, and clips for fine-tuning, of the same recordings."""
+    train, test = recordings_of(data, device, progress.warned)
+    frames = min(settings.clip_frames, int(max(train.lengths.max(), test.lengths.max())))
+    even = [Clips.spread(part, frames, settings.clip_stride, settings.clips) for part in (train, test)]
+    tuned_on = Splits(
+        Clips.anywhere(train, frames, settings.finetune_stride),
+        Clips.spread(test, frames, settings.finetune_stride, settings.clips),
+        window,
+        device,
+        augmentation_of(settings, window),
+    )
+    return Splits(even[0], even[1], window, device), tuned_on
+
+
+def augmentation_of(settings: EvaluateSettings, window: Window) -> Augmentation:
+    """How clips are changed while a network is fine-tuned."""
+    return Augmentation(
+        window.frame,
+        window.size[0],
+        settings.augment_scales,
+        settings.augment_flip,
+        settings.augment_chance,
+        settings.augment_brightness,
+        settings.augment_contrast,
+        settings.augment_hue,
+        settings.augment_saturation,
+    )
+
+
+class Backbones:
+    """The network that is evaluated, without its classifier: the same for every seed, or random for each."""
+
+    def __init__(self, model: str, settings: EvaluateSettings, progress: Progress | None = None) -> None:
+        """Reads the file, if there is one."""
+        self.card: Card | None = None
+        self._weights: dict[str, Tensor] | None = None
+        sha256: str | None = None
+        if model == RANDOM:
+            arguments: dict[str, Any] = {"depth": settings.depth, "width": settings.width}
+            if settings.stem == "r3d":
+                arguments |= _R3D
+        else:
+            if given := sorted(settings.model_fields_set & {"depth", "width", "stem"}):
+                raise ValueError(
+                    f"{', '.join(given)}: only for {RANDOM!r} weights; a model file says itself what its network is"
+                )
+            if not Path(model).exists():
+                raise ValueError(f"there is no model file {model}; name one, or say {RANDOM!r} for random weights")
+            file = network_file(Path(model))
+            network, self.card = read_network(file, progress or Quiet())
+            arguments = dict(network.arguments)
+            self._weights = {k: v for k, v in network.state_dict().items() if not k.startswith("classifier.")}
+            sha256 = file_digest(file)
+        self.arguments: dict[str, Any] = arguments | {"classes": 0, "frozen": 0}
+        self.arguments |= _STRIDES.get(settings.strides, {})
+        fresh = ResNet3D(**self.arguments)
+        self.about: dict[str, Any] = {
+            "model": model,
+            "sha256": sha256,
+            "parameters": sum(weight.numel() for weight in fresh.parameters()),
+            "arguments": fresh.arguments,
+            "provenance": self.card.provenance if self.card is not None else {},
+        }
+
+    def of(self, seed: int) -> ResNet3D:
+        """The network of a seed, on the CPU, in evaluation mode."""
+        network = ResNet3D(**self.arguments)
+        for name, part in network.named_modules():
+            initialise(part, generator(seed, "init", self.arguments["depth"], name))
+        if self._weights is not None:
+            network.load_state_dict(self._weights)
+        return network.eval()
+
+    def compare(self, splits: Splits, progress: Progress) -> None:
+        """Warns of clips unlike those that the network was trained on."""
+        if self.card is None:
+            return
+        here = (splits.train.frames, splits.window.size[0])
+        trained = (self.card.frames, self.card.crop)
+        if here != trained:
+            progress.warned(
+                f"the clips have {here[0]} frames of {here[1]} x {here[1]} pixels; the network was trained on "
+                f"{trained[0]} of {trained[1]} x {trained[1]}"
+            )
+
+
+def _summed_up(found: Iterable[_Noisy]) -> list[PerturbResult]:
+    groups: dict[tuple[Perturbation, float], list[tuple[float, float]]] = {}
+    for kind, level, r1, lost in found:
+        groups.setdefault((kind, level), []).append((r1, lost))
+    return [
+        {
+            "kind": kind,
+            "level": level,
+            "mean": statistics.fmean(r1 for r1, _ in draws),
+            "std": statistics.stdev(r1 for r1, _ in draws) if len(draws) > 1 else None,
+            "lost": statistics.fmean(lost for _, lost in draws),
+            "draws": len(draws),
+        }
+        for (kind, level), draws in groups.items()
+    ]

@@ -1,0 +1,210 @@
+"""Recipes of evaluation: what a network's features are good for, and how that is measured. All keys have defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic.fields import FieldInfo
+
+from fedaction.data.sources.clips import RECORDING_SOURCES, ClipSource
+from fedaction.evaluation.retrieval import KS, Pooling, Rule
+from fedaction.federation.settings import HOW, Settings, check_choice, check_flat, parse_settings
+from fedaction.models.resnet3d import BLOCKS
+from fedaction.runs.recipe import read_overrides, read_recipe
+from fedaction.training.distil_recipe import DistilSettings
+
+Protocol = Literal["retrieval", "probe", "finetune"]
+PROTOCOLS: tuple[Protocol, ...] = ("retrieval", "probe", "finetune")
+
+Perturbation = Literal["absolute", "filter"]
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Side = Annotated[int, Field(ge=112)]
+
+
+class EvaluateSettings(Settings):
+    """Keys that every evaluation has. Defaults are FedVSSL's, where it says."""
+
+    name: str = Field("evaluate", json_schema_extra=HOW)
+    """What the evaluation is called. Default: from the recipe's path."""
+    protocols: tuple[Protocol, ...] = Field(PROTOCOLS, min_length=1, json_schema_extra=HOW)
+    """What is measured: retrieval, a linear probe, fine-tuning of the whole network."""
+    seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
+    """Everything that is drawn is drawn anew for each seed; results are means over them."""
+    data: str = Field("footage", json_schema_extra=HOW)
+    """Where recordings come from: footage (synthetic), videos, or arrays (NumPy files)."""
+    data_seed: int = Field(0, json_schema_extra=HOW)
+    """What the data itself is drawn from; the same for every seed."""
+
+    clips: int = Field(10, ge=1)
+    """Retrieval, probe and tests: clips of a recording, evenly spread; fewer where it has no room for so many."""
+    clip_frames: int = Field(16, ge=1)
+    """Frames of a clip; where all recordings are shorter: of the longest."""
+    clip_stride: int = Field(1, ge=1)
+    """Retrieval and probe: frames of a recording from one frame of a clip to the next; fewer, where it is short."""
+
+    depth: int = 18
+    """Of a network with random weights."""
+    width: int = Field(64, ge=1)
+    """Of a network with random weights: channels of the first stage."""
+    stem: Literal["r3d", "hara"] = "r3d"
+    """Of a network with random weights: FedVSSL's R3D, or Hara's, which `fedaction distil` trains."""
+    strides: Literal["standard", "ctp", "own"] = "standard"
+    """standard: 2 at stages 2 to 4, as FedVSSL evaluates; ctp: 1 at stage 4, for small clips; own: as in training."""
+
+    pooling: Pooling = "mean"
+    """Retrieval: mean of the last map, or max over squares of 2 x 2 (VCOP)."""
+    retrieval_rule: Rule = "any"
+    """Retrieval: whether any, or the majority, of the nearest must have the query's class."""
+    retrieval_ks: tuple[PositiveInt, ...] = Field(KS, min_length=1)
+    """Retrieval: numbers of neighbours; one above the gallery's size takes all of it."""
+    video_rule: Literal["logits", "probabilities"] = "logits"
+    """What is averaged over a recording's clips for its class. FedVSSL: logits; distillation: probabilities."""
+
+    probe_epochs: int = Field(100, ge=1)
+    """Probe: passes over the training clips."""
+    probe_lr: float = Field(0.01, gt=0)
+    """Probe: learning rate of SGD."""
+    probe_milestones: tuple[Share, ...] = (0.6, 0.8)
+    """Probe: when it falls to a tenth, as shares of the epochs: of 100 these are epochs 60 and 80."""
+    probe_standardise: bool = True
+    """Probe: features are brought to mean 0 and deviation 1 first, so that one rate fits networks of any scale."""
+
+    finetune_epochs: int = Field(150, ge=1)
+    """Fine-tuning: passes over the training recordings, with a clip of each from anywhere in it."""
+    finetune_stride: int = Field(2, ge=1)
+    """Fine-tuning: frames of a recording from one frame of a clip to the next; fewer, where it is short."""
+    finetune_lr: float = Field(0.01, gt=0)
+    """Fine-tuning: learning rate of SGD."""
+    finetune_milestones: tuple[Share, ...] = (0.4, 0.8)
+    """Fine-tuning: when it falls to a tenth, as shares of the epochs: of 150 these are epochs 60 and 120."""
+    finetune_clip_norm: float = Field(0.0, ge=0)
+    """Fine-tuning: the largest gradient norm; 0: no limit."""
+    augment: bool = True
+    """Fine-tuning: whether clips are scaled, cut at random places, mirrored and given other colours."""
+    augment_scales: tuple[Side | tuple[Side, Side], ...] = Field((112, 128, 144), min_length=1)
+    """One is drawn: the frame's shorter side, or its longer and shorter side, for a crop of 112; others scale it."""
+    augment_flip: float = Field(0.35, ge=0, le=1)
+    """Probability that a clip is mirrored; 0 for actions in which left and right matter."""
+    augment_chance: float = Field(0.2, ge=0, le=1)
+    """Probability of another brightness, of another contrast, and of another hue; 0: colours stay."""
+    augment_brightness: float = Field(32.0, ge=0)
+    """At most so much is added or subtracted, of 255."""
+    augment_contrast: float = Field(0.2, ge=0)
+    """Contrast: a factor within exp(+-this)."""
+    augment_hue: float = Field(12.0, ge=0)
+    """Hue: at most so many steps of two degrees."""
+    augment_saturation: float = Field(0.1, ge=0)
+    """With the hue, saturation: a factor within exp(+-this)."""
+    checkpoint_every: int = Field(5, ge=1, json_schema_extra=HOW)
+    """Fine-tuning into a folder: epochs between checkpoints."""
+
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Probe and fine-tuning: momentum of SGD."""
+    weight_decay: float = Field(5e-4, ge=0)
+    """Probe and fine-tuning: L2 penalty."""
+    batch_size: int = Field(32, ge=1)
+    """Probe and fine-tuning: clips per step."""
+    dropout: float = Field(0.5, ge=0, lt=1)
+    """Probe and fine-tuning: dropout before the new classifier."""
+
+    perturb: bool = Field(False, json_schema_extra=HOW)
+    """Whether retrieval is measured under noise on the weights, too: w + k noise."""
+    perturb_kinds: tuple[Perturbation, ...] = Field(("absolute", "filter"), min_length=1)
+    """absolute: noise N(0, 1), as the paper says; filter: each filter's noise is as long as the filter."""
+    perturb_levels: tuple[NonNegativeFloat, ...] = Field((0.0, 0.1, 0.2, 0.3, 0.4, 0.5), min_length=1)
+    """The values of k."""
+    perturb_draws: int = Field(3, ge=1)
+    """Draws of the noise, for each seed."""
+
+    crop: int = Field(0, ge=0)
+    """Side of the square that the network sees, in pixels; at test the frame's middle; 0: the largest that fits."""
+    feature_batch: int = Field(32, ge=1)
+    """Clips at once where features are computed."""
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", json_schema_extra=HOW)
+    """auto, cpu or cuda."""
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", json_schema_extra=HOW)
+    """Fine-tuning: bf16 (on a GPU alone; convolutions in bfloat16), or fp32; auto: bf16 where there is a GPU."""
+    tf32: bool = True
+    """On a GPU: faster float32 products with 10-bit mantissas."""
+    compile: bool = Field(False, json_schema_extra=HOW)
+    """Fine-tuning: whether the network is fused with torch.compile: minutes at the start, faster steps on a GPU."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> EvaluateSettings:
+        if self.depth not in BLOCKS:
+            raise ValueError(f"depth: there is no ResNet-{self.depth}; depths are {', '.join(map(str, BLOCKS))}")
+        for key in ("protocols", "seeds", "retrieval_ks", "perturb_kinds", "perturb_levels"):
+            values: tuple[Any, ...] = getattr(self, key)
+            if len(set(values)) != len(values):
+                raise ValueError(f"{key}: one is named twice in {list(values)}")
+        return self
+
+    def finetuning(self, precision: Literal["fp32", "bf16"]) -> DistilSettings:
+        """The same as keys of `runs.pretrain`, which fine-tunes. Nothing is tested before the last epoch."""
+        return DistilSettings.model_validate(
+            {
+                "epochs": (self.finetune_epochs,),
+                "batch_size": self.batch_size,
+                "lr": self.finetune_lr,
+                "lr_milestones": self.finetune_milestones,
+                "momentum": self.momentum,
+                "weight_decay": self.weight_decay,
+                "clip_norm": self.finetune_clip_norm,
+                "augment": self.augment,
+                "precision": precision,
+                "tf32": self.tf32,
+                "compile": self.compile,
+                "evaluate_every": self.finetune_epochs,
+                "checkpoint_every": self.checkpoint_every,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class EvaluateRecipe:
+    """A validated recipe of evaluation.
+
+    Attributes:
+        settings: keys every one has.
+        source: the clips' keys.
+    """
+
+    settings: EvaluateSettings
+    source: ClipSource
+
+    def flat(self) -> dict[str, Any]:
+        """Every key with its value, defaults filled in: the resolved recipe."""
+        return self.settings.model_dump() | self.source.model_dump()
+
+    def deciding(self, precision: str) -> dict[str, Any]:
+        """Keys that decide each result, with the precision that fine-tuning has here; not those of the data."""
+        return self.settings.deciding(defaults=True) | {"precision": precision}
+
+
+def load_evaluate_recipe(path: Path | None, overrides: Sequence[str] = ()) -> EvaluateRecipe:
+    """Reads a recipe file, or starts from defaults, with `key=value` overrides. Raises RecipeError."""
+    if path is None:
+        return parse_evaluate_recipe(read_overrides(overrides), "--set")
+    return parse_evaluate_recipe(read_recipe(path) | read_overrides(overrides), str(path))
+
+
+def parse_evaluate_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> EvaluateRecipe:
+    """Validates a recipe's values. Every key must belong to evaluation or to the clips it names."""
+    check_flat(values, origin)
+    check_choice({"data": "footage", **values}, "data", RECORDING_SOURCES, origin)
+    kind = RECORDING_SOURCES[values.get("data", "footage")]
+    parsed = parse_settings(values, {"settings": EvaluateSettings, "source": kind}, origin)
+    settings, source = parsed["settings"], parsed["source"]
+    assert isinstance(settings, EvaluateSettings) and isinstance(source, ClipSource)
+    return EvaluateRecipe(settings, source)
+
+
+def evaluate_keys() -> dict[str, dict[str, FieldInfo]]:
+    """Every key that a recipe for `fedaction evaluate` may have, by who reads it."""
+    keys: dict[str, dict[str, FieldInfo]] = {"evaluate": EvaluateSettings.model_fields}
+    return keys | {f'evaluate, data = "{name}"': kind.model_fields for name, kind in RECORDING_SOURCES.items()}

@@ -1,0 +1,273 @@
+"""Retrieval, linear probe and fine-tuning of a video network, and retrieval under noise on its weights."""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedaction.data.clips.batches import Clips
+from fedaction.engines.base import batch_plan
+from fedaction.evaluation.accuracy import by_recording
+from fedaction.evaluation.clips import Accuracy, accuracy_of
+from fedaction.evaluation.landscape import filter_direction
+from fedaction.evaluation.retrieval import Pooling, pooled_map, retrieval
+from fedaction.federation.progress import Progress
+from fedaction.federation.seeds import derive, generator
+from fedaction.federation.tree import Tree
+from fedaction.models.heads import Classifier
+from fedaction.models.layers import Dropout, initialise
+from fedaction.models.resnet3d import ResNet3D
+from fedaction.training.evaluate_recipe import EvaluateSettings, Perturbation
+from fedaction.training.trainer import Pretraining, Splits
+
+
+class Tuned(nn.Module):
+    """A network with a new classifier."""
+
+    def __init__(self, backbone: ResNet3D, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.backbone, self.dropout = backbone, Dropout(dropout)
+        self.classifier = Classifier(backbone.features, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, H, W, 3) clips to (N, classes) logits."""
+        return self.classifier(self.dropout(self.backbone(x, output="pooled")))
+
+
+def score(logits: Tensor, clips: Clips, rule: str) -> Accuracy:
+    """Scores (N, classes) logits per clip, and per recording by the mean of its clips' logits or probabilities."""
+    found = accuracy_of(logits, clips)
+    if rule == "probabilities":
+        return found
+    return found._replace(video=by_recording(logits.detach().double().cpu(), clips.y.cpu(), clips.recording))
+
+
+def labels_of(clips: Clips) -> Tensor:
+    """(recordings,) int64 labels, on the CPU."""
+    labels = torch.zeros(clips.recordings, dtype=torch.int64)
+    labels[clips.recording] = clips.y.cpu()
+    return labels
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is measured on which clips.
+
+    Attributes:
+        settings: the recipe's keys.
+        looked_at: clips for retrieval, whose gallery is those for training, and for the probe.
+        tuned_on: clips for fine-tuning.
+        classes: how many.
+        progress: hears how it goes.
+    """
+
+    settings: EvaluateSettings
+    looked_at: Splits
+    tuned_on: Splits
+    classes: int
+    progress: Progress
+
+    @property
+    def precision(self) -> Literal["fp32", "bf16"]:
+        """What fine-tuning is computed in."""
+        return precision_on(self.settings, self.looked_at.device)
+
+    def retrieval(self, features: Features) -> dict[str, float]:
+        """R@k by k."""
+        return {f"R@{k}": value for k, value in self._retrieval(features.recordings).items()}
+
+    def perturbed(
+        self, backbone: ResNet3D, seed: int, suffix: str = ""
+    ) -> Iterator[tuple[Perturbation, float, float, float]]:
+        """Kind, level, R@1 and share of recordings lost, for each kind, draw and level of noise on the weights."""
+        settings, network = self.settings, copy.deepcopy(backbone)
+        label, done = f"perturbation{suffix}", 0
+        self.progress.started(label, 0, len(settings.perturb_kinds) * settings.perturb_draws)
+        clean: tuple[float, float] | None = None
+        weights, trained = backbone.state_dict(), {name for name, _ in backbone.named_parameters()}
+        for kind in settings.perturb_kinds:
+            for draw in range(settings.perturb_draws):
+                noise = noise_on(weights, trained, kind, seed, draw)
+                for level in settings.perturb_levels:
+                    if level == 0 and clean is not None:  # no noise: the same for every kind and draw
+                        yield kind, level, *clean
+                        continue
+                    moved = {n: w.add(noise[n], alpha=level) if n in noise else w for n, w in weights.items()}
+                    network.load_state_dict(moved)
+                    found = self._retrieval_1(Features(self, network))
+                    clean = found if level == 0 else clean
+                    yield kind, level, *found
+                done += 1
+                self.progress.advanced(label, done, None)
+
+    def _retrieval(self, recordings: list[Tensor], ks: tuple[int, ...] = ()) -> dict[int, float]:
+        labels = labels_of(self.looked_at.train), labels_of(self.looked_at.test)
+        ks = ks or self.settings.retrieval_ks
+        return retrieval(recordings[0], labels[0], recordings[1], labels[1], ks, self.settings.retrieval_rule)
+
+    def _retrieval_1(self, features: Features) -> tuple[float, float]:
+        """R@1, and the share of recordings that have features which are not finite; those become zeros."""
+        lost = torch.cat([part.isnan().all(1) for part in features.recordings]).double().mean()
+        return self._retrieval([part.nan_to_num() for part in features.recordings], (1,))[1], float(lost)
+
+    def probe(self, features: Features, seed: int, suffix: str = "") -> dict[str, float]:
+        """Trains a linear classifier on features of clips, which are all it sees; nothing is augmented."""
+        settings, train, label = self.settings, self.looked_at.train, f"probe{suffix}"
+        learn, test = (part.float() for part in features.clips)
+        if not bool(learn.isfinite().all() and test.isfinite().all()):
+            raise ValueError("probe: features are not finite: the network that made them has diverged")
+        if settings.probe_standardise:
+            mean, deviation = learn.mean(0), learn.std(0, correction=0)
+            deviation = deviation.where(deviation > 1e-6 * mean.abs(), 1.0)  # a constant feature says nothing
+            learn, test = (learn - mean) / deviation, (test - mean) / deviation
+        classifier, dropout = Classifier(learn.shape[1], self.classes), Dropout(settings.dropout)
+        initialise(classifier, generator(seed, "probe", "init"))
+        dropout.key.fill_(_dropout_key(seed, "probe"))
+        head = nn.Sequential(dropout, classifier).to(learn.device)
+        optimiser = torch.optim.SGD(
+            head.parameters(), settings.probe_lr, settings.momentum, weight_decay=settings.weight_decay
+        )
+        self.progress.started(label, 0, settings.probe_epochs)
+        head.train()
+        for epoch in range(1, settings.probe_epochs + 1):
+            passed = sum(epoch > round(share * settings.probe_epochs) for share in settings.probe_milestones)
+            optimiser.param_groups[0]["lr"] = settings.probe_lr * 0.1**passed
+            order = batch_plan(len(train), settings.batch_size, 1, generator(seed, "probe", "batches", epoch))
+            for index in order.to(learn.device):
+                optimiser.zero_grad()
+                F.cross_entropy(head(learn[index]), train.y[index]).backward()
+                optimiser.step()
+            self.progress.advanced(label, epoch, None)
+        head.eval()
+        with torch.no_grad():
+            logits = head(test)
+        if not bool(logits.isfinite().all()):
+            raise ValueError("probe: the classifier diverged; lower probe_lr, or say probe_standardise = true")
+        accuracy = score(logits, self.looked_at.test, settings.video_rule)
+        return {"probe_clip": accuracy.clip, "probe_video": accuracy.video}
+
+    def finetune(
+        self, backbone: ResNet3D, seed: int, folder: Path, configuration: str, suffix: str = ""
+    ) -> dict[str, float]:
+        """Trains a copy of the network with a new classifier, from the folder's last checkpoint on if it has one.
+
+        The configuration is a hash that checkpoints have; "": nobody will go on with them.
+        """
+        settings, splits = self.settings, self.tuned_on
+        keys, depth = settings.finetuning(self.precision), int(backbone.arguments["depth"])
+        if not configuration:
+            keys = keys.model_copy(update={"checkpoint_every": settings.finetune_epochs})
+        tuned = Tuned(copy.deepcopy(backbone), self.classes, settings.dropout)
+        training = Pretraining(tuned, depth, settings.finetune_epochs, seed, keys, splits)
+        tuned.backbone.load_state_dict(backbone.state_dict())  # which the line above drew anew
+        try:
+            training.execute(folder, configuration, f"fine-tuning{suffix}", self.progress)
+        except ValueError as error:
+            more = "; here these keys are finetune_lr and finetune_clip_norm" if "diverged" in str(error) else ""
+            raise ValueError(f"{error}{more}") from None
+        tuned.eval()
+        logits = splits.logits(tuned, splits.test, keys) if training.tested is None else training.tested
+        accuracy = score(logits, splits.test, settings.video_rule)
+        return {"finetune_clip": accuracy.clip, "finetune_video": accuracy.video}
+
+
+class Features:
+    """What retrieval and the probe look at: a network's features, computed once, when they are first asked for."""
+
+    def __init__(self, evaluation: Evaluation, backbone: ResNet3D, label: str = "") -> None:
+        """With a label, the progress is heard of."""
+        self._evaluation, self._backbone, self._label = evaluation, backbone, label
+
+    @cached_property
+    def clips(self) -> list[Tensor]:
+        """(N, F) float32 features of training and of test clips: means over the last map."""
+        return [torch.cat(list(parts)) for parts in self._batches("mean")]
+
+    @cached_property
+    def recordings(self) -> list[Tensor]:
+        """(R, F) float64 means over clips, by the recipe's pooling; a recording that lost a clip is not a number."""
+        settings, splits = self._evaluation.settings, self._evaluation.looked_at
+        if settings.pooling == "mean" and "probe" in settings.protocols:
+            parts = [iter(part.split(settings.feature_batch)) for part in self.clips]
+        else:
+            parts = self._batches(settings.pooling)
+        return [_means(part, clips) for part, clips in zip(parts, (splits.train, splits.test), strict=True)]
+
+    def _batches(self, pooling: Pooling) -> Iterator[Iterator[Tensor]]:
+        """(n, F) features of the middles of clips, batch by batch: of those for training, then of those for test."""
+        evaluation, size = self._evaluation, self._evaluation.settings.feature_batch
+        both = evaluation.looked_at.train, evaluation.looked_at.test
+        progress, done = evaluation.progress, 0
+        if self._label:
+            progress.started(self._label, 0, sum(-(-len(clips) // size) for clips in both))
+
+        def batches(clips: Clips) -> Iterator[Tensor]:
+            nonlocal done
+            for part in clips.batches(size):
+                with torch.no_grad():
+                    features = pooled_map(self._backbone(evaluation.looked_at.window.centre(part), leave=5), pooling)
+                done += 1
+                if self._label:
+                    progress.advanced(self._label, done, None)
+                yield features.float()
+
+        for clips in both:
+            yield batches(clips)
+
+
+def _means(features: Iterator[Tensor], clips: Clips) -> Tensor:
+    """(R, F) float64 means of clips' features over their recordings; NaN where a clip's are not all finite."""
+    sums: Tensor | None = None
+    count = torch.bincount(clips.recording, minlength=clips.recordings)
+    first = 0
+    for part in features:
+        if sums is None:
+            sums = part.new_zeros(clips.recordings, part.shape[1], dtype=torch.float64)
+        where = clips.recording[first : first + len(part)].to(part.device)
+        # A clip's features are lost as a whole: cosine would turn one infinite entry into a direction.
+        sums.index_add_(0, where, part.double().where(part.isfinite().all(1, keepdim=True), torch.nan))
+        first += len(part)
+    assert sums is not None
+    return sums / count.to(sums.device)[:, None]
+
+
+def precision_on(settings: EvaluateSettings, device: torch.device) -> Literal["fp32", "bf16"]:
+    """What fine-tuning is computed in on a device."""
+    if settings.precision == "auto":
+        return "bf16" if device.type == "cuda" else "fp32"
+    return settings.precision
+
+
+def noise_on(weights: Tree, trained: set[str], kind: Perturbation, seed: int, draw: int) -> dict[str, Tensor]:
+    """A direction in which weights are moved, by name of those it moves.
+
+    Args:
+        weights: parameters and buffers; buffers are not moved, since a variance must not fall below 0.
+        trained: names of the parameters.
+        kind: "absolute": N(0, 1) on every parameter (FedVSSL, Fig. 3). "filter": on convolutions alone, each filter's
+            noise rescaled to the filter's norm, so that a level means the same whatever the weights' scale.
+        seed: of the run.
+        draw: which of several directions.
+    """
+    if kind == "filter":
+        return filter_direction(weights, trained, seed, draw)
+    noise: dict[str, Tensor] = {}
+    for name in sorted(trained):
+        drawn = torch.randn(weights[name].shape, generator=generator(seed, "perturbation", draw, name))
+        noise[name] = drawn.to(weights[name])
+    return noise
+
+
+def _dropout_key(seed: int, purpose: str) -> int:
+    return derive(seed, "dropout", purpose) >> 32  # as the engines have it

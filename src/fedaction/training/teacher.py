@@ -1,0 +1,60 @@
+"""A teacher's logits of the training clips, computed once and kept in a file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedaction.federation.files import read_json, replacing, write_json
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def kept_logits(
+    path: Path, about: dict[str, Any], shape: tuple[int, int], compute: Callable[[], NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """Logits from a .npy file, memory-mapped; where it is not there or of something else, they are computed first.
+
+    Args:
+        path: the file; a JSON file beside it says what it holds.
+        about: what decides the logits (hashes of the teacher's file and of the clips, settings).
+        shape: (clips, classes).
+        compute: gives the float32 logits.
+
+    Returns:
+        (clips, classes) float32, finite, to be read only.
+    """
+    if (found := _read(path, about, shape)) is not None:
+        return found
+    path.with_suffix(".json").unlink(missing_ok=True)  # so that it never vouches for another file
+    logits = compute()
+    if logits.shape != shape or logits.dtype != np.float32 or not np.isfinite(logits).all():
+        raise ValueError(f"the teacher's logits are not finite float32 numbers {shape}; is its model file sound?")
+    with replacing(path) as file:
+        np.save(file, logits, allow_pickle=False)
+    write_json(path.with_suffix(".json"), {**about, "sha256": file_digest(path)})
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _read(path: Path, about: dict[str, Any], shape: tuple[int, int]) -> NDArray[np.float32] | None:
+    """What is kept, if it is what is wanted and as it was written."""
+    record = path.with_suffix(".json")
+    if not path.is_file() or not record.is_file():
+        return None
+    try:
+        if read_json(record) != {**about, "sha256": file_digest(path)}:
+            return None
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError):
+        return None
+    sound = found.shape == shape and found.dtype == np.float32 and bool(np.isfinite(found).all())
+    return found if sound else None

@@ -1,0 +1,192 @@
+"""Analyses of FDARN runs: what they compute, and where they do not apply."""
+
+import json
+import shutil
+import statistics
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedaction.analyses import Analysed, analyse
+from fedaction.analyses import subspaces as subspaces_module
+from fedaction.analyses.study import NotApplicable, Study
+from fedaction.evaluation.probe import principal, probe_accuracy
+from fedaction.methods.start import fresh
+from fedaction.runs import parse_recipe, run_study
+from fedaction.runs.metrics import read_rows
+
+NAMES = ["subspaces", "discriminator"]
+STAGE: dict[str, Any] = {
+    "method": "fdarn",
+    "rounds": 2,
+    "workers": 1,
+    "device": "cpu",
+    "data": "stage_features",
+    "stage_modalities": ["skeleton", "inertial"],
+    "stage_clients": 2,
+    "stage_people": 2,
+    "stage_train": 16,
+    "stage_test": 12,
+    "stage_actions": 3,
+    "frames": 16,
+    "feature_width": 16,
+    "batch_size": 8,
+    "report_samples": 1,
+    "augment": False,
+    "backbone": "perceptron",
+    "classifier": "shared",
+    "model_features": 6,
+    "model_hidden": 8,
+    "fdarn_sphere": 4,
+}
+CLIENTS = ["inertial-0", "inertial-1", "skeleton-0", "skeleton-1"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("features")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    return trained(tmp_path_factory.mktemp("fdarn") / "run", cache, seeds=[0, 1], baselines=["fedavg"])
+
+
+@pytest.fixture(scope="module")
+def done(run: Path) -> Analysed:
+    return analyse(run, NAMES)
+
+
+def trained(folder: Path, cache: Path, **settings: Any) -> Path:
+    run_study(parse_recipe({**STAGE, "feature_cache": str(cache), **settings}), folder)
+    return folder
+
+
+def values(run: Path, name: str) -> dict[str, Any]:
+    return json.loads((run / "analyses" / f"{name}.json").read_text())["values"]
+
+
+def test_both_leave_a_table_and_a_picture_that_are_the_same_each_time(run, done, tmp_path):
+    assert list(done.found) == NAMES and not done.left_out
+    copy = shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(copy / "analyses")
+    analyse(copy, NAMES)
+    for name, found in done.found.items():
+        assert all(len(row) == len(found["table"]["columns"]) for row in found["table"]["rows"])
+        assert ElementTree.fromstring(done.pictures[name].read_bytes()).tag.endswith("svg")
+        for kind in ("json", "svg"):
+            path = Path("analyses") / f"{name}.{kind}"
+            assert (copy / path).read_bytes() == (run / path).read_bytes(), path
+
+
+def test_probes_read_the_clients_own_features_of_their_test_samples(run, done):
+    fdarn = Study(run).trained("fdarn")
+    found = values(run, "subspaces")
+    assert found["clients"] == CLIENTS and found["samples"] == 48
+    seen = {}
+    for subspace in ("altruistic", "egocentric"):
+        features = []
+        for client in CLIENTS:
+            module = fresh(fdarn.method, fdarn.clients[client].info, 9)
+            module.load_state_dict(dict(fdarn.tensors(client)))
+            with torch.no_grad():
+                features.append(module.eval()(fdarn.clients[client].test.x, part=subspace))
+        pooled = seen[subspace] = torch.cat(features)
+        modality = torch.tensor([0] * 24 + [1] * 24)
+        activity = torch.cat([fdarn.clients[client].test.y for client in CLIENTS])
+        own = found["subspaces"][subspace]
+        assert own["modality"]["accuracy"] == pytest.approx(probe_accuracy(pooled, modality), abs=1e-5)
+        assert own["activity"]["accuracy"] == pytest.approx(probe_accuracy(pooled, activity), abs=1e-5)
+        assert own["modality"]["chance"] == 0.5
+        assert own["activity"]["chance"] == pytest.approx(int(activity.bincount().max()) / 48, abs=1e-5)
+        assert own["variance"] == pytest.approx(principal(pooled)[1].tolist(), abs=1e-4)
+    assert found["subspaces"]["altruistic"] != found["subspaces"]["egocentric"]
+    assert [row[0] for row in done.found["subspaces"]["table"]["rows"]] == list(seen)
+    text = "".join(ElementTree.fromstring(done.pictures["subspaces"].read_bytes()).itertext())
+    for words in (
+        "altruistic, by modality",
+        "egocentric, by activity",
+        "skeleton",
+        fdarn.clients[CLIENTS[0]].info.classes[0],
+    ):
+        assert words in text
+
+
+def test_the_discriminators_curves_are_means_over_clients_and_seeds(run, done):
+    found = values(run, "discriminator")
+    tables = [read_rows(home / "metrics.jsonl") for home in (run, run / "seeds" / "1")]
+
+    def mean(name: str, round: int, group: str = "") -> float:
+        return statistics.fmean(
+            statistics.fmean(
+                row.value
+                for row in rows
+                if (row.split, row.name, row.round) == ("train", name, round) and group in ("", row.group)
+            )
+            for rows in tables
+        )
+
+    assert list(found["curves"]) == [
+        "seen_altruistic",
+        "seen_egocentric",
+        "margin_altruistic",
+        "margin_egocentric",
+        "spread",
+    ]
+    for name, curve in found["curves"].items():
+        assert curve["rounds"] == [1, 2]
+        assert curve["values"] == pytest.approx([mean(name, 1), mean(name, 2)], rel=1e-4)
+        assert found["last"][name] == curve["values"][-1]
+        for modality in ("inertial", "skeleton"):
+            assert found["modalities"][modality][name] == pytest.approx(mean(name, 2, modality), rel=1e-4)
+    assert found["chance"] == 0.5 and found["seeds"] == 2
+    assert done.found["discriminator"]["table"]["rows"][0][2] == f"{100 * mean('seen_altruistic', 2):.1f}"
+
+
+def test_many_samples_and_activities_are_thinned_out_in_the_picture_only(run, done, tmp_path, monkeypatch):
+    copy = shutil.copytree(run, tmp_path / "run")
+    monkeypatch.setattr(subspaces_module, "_DRAWN", 10)
+    monkeypatch.setattr(subspaces_module, "_NAMED", 2)
+    thin = analyse(copy, ["subspaces"])
+    assert thin.found["subspaces"]["values"] == done.found["subspaces"]["values"]
+    assert thin.found["subspaces"]["notes"][1:] == (
+        "Drawn: 10 of 48 samples, at random.",
+        "Activities are not named: there are 3.",
+    )
+    assert len(thin.pictures["subspaces"].read_bytes()) < len(done.pictures["subspaces"].read_bytes())
+
+
+def test_a_run_of_another_method_says_so(run, done, tmp_path):
+    copy = shutil.copytree(run / "baselines" / "fedavg", tmp_path / "fedavg")
+    found = analyse(copy, NAMES)
+    assert not found.found and found.left_out == {
+        "subspaces": "FedAvg has one kind of features; FDARN has altruistic and egocentric ones",
+        "discriminator": "FedAvg has no modality discriminator; FDARN has one",
+    }
+
+
+def test_what_an_ablation_leaves_is_looked_at_even_as_a_baseline(cache, tmp_path):
+    found = analyse(trained(tmp_path, cache, method="fedavg", baselines=["fdarn"], fdarn_without="phi_a"), NAMES)
+    assert [row[0] for row in found.found["subspaces"]["table"]["rows"]] == ["egocentric"]
+    assert found.left_out == {"discriminator": "FDARN was trained without its modality discriminator here"}
+
+
+def test_a_plain_cross_entropy_has_no_spread_out_term(cache, tmp_path):
+    found = analyse(trained(tmp_path, cache, fdarn_loss="cross_entropy", rounds=1), ["discriminator"])
+    rows = [row[0] for row in found.found["discriminator"]["table"]["rows"]]
+    assert len(rows) == 4 and "spread-out term" not in rows
+
+
+def test_one_modality_cannot_be_told_from_others(cache, tmp_path):
+    found = analyse(trained(tmp_path, cache, stage_modalities=["inertial"], rounds=1), ["subspaces"])
+    assert found.left_out == {"subspaces": "the tested clients have no two modalities that could be told apart"}
+
+
+def test_a_run_that_diverged_says_so(run):
+    study = Study(run)
+    study.states["fdarn"].server.groups["skeleton"]["egocentric.enter.weight"].fill_(torch.nan)
+    with pytest.raises(NotApplicable, match="egocentric features are not finite: training has diverged"):
+        subspaces_module.subspaces(study, lambda _: None)

@@ -1,0 +1,44 @@
+import os
+
+import pytest
+
+from fedaction.federation.files import clear_partial, only_one, read_json, write_atomically
+
+
+def test_a_second_writer_is_kept_out_until_the_first_is_gone(tmp_path):
+    child = os.fork()
+    if child == 0:  # a process of its own: it takes the folder and dies with it
+        with only_one(tmp_path):
+            os._exit(0)
+    os.waitpid(child, 0)
+    with only_one(tmp_path), pytest.raises(ValueError, match="being written by another process"), only_one(tmp_path):
+        raise AssertionError("two writers at once")
+    with only_one(tmp_path):
+        pass
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "result.json"
+    write_atomically(path, b"old")
+
+    def fail(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no space"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_what_killed_writers_left_is_cleared(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / ".best.json.123.part").write_text("half")
+    (tmp_path / "kept.part").write_text("not ours")
+    clear_partial(tmp_path)
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["kept.part"]
+
+
+def test_broken_json_is_named(tmp_path):
+    (tmp_path / "result.json").write_text("{")
+    with pytest.raises(ValueError, match=r"result\.json is not valid JSON"):
+        read_json(tmp_path / "result.json")

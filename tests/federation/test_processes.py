@@ -1,0 +1,48 @@
+"""Worker processes of programs that people write."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = """
+from fedaction.stage.footage import stage_footage
+
+stage_footage(domain="home", recordings=2, test_recordings=0, people=2, frames=2, size=16, workers=2, cache="cache")
+"""
+
+
+def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(text)
+    words = [sys.executable, "program.py"]
+    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_program_without_a_guard_ends_and_says_what_to_write(tmp_path):
+    """Its workers come to the call that started them, whose lock the parent holds: they must not wait for it."""
+    found = run(tmp_path, SCRIPT)
+    assert found.returncode == 1
+    advice = 'put what a program does under `if __name__ == "__main__":`'
+    assert f"RuntimeError: {advice}" in found.stderr  # a worker
+    last = found.stderr.rstrip().splitlines()[-1]  # the program itself
+    assert last.startswith("ChildProcessError: ") and advice in last, found.stderr
+    assert "waiting for it" not in found.stderr
+
+
+def test_data_that_is_there_may_be_read_while_a_worker_reads_the_program(tmp_path):
+    """Nothing is to be made, so nobody waits for anybody."""
+    guarded = """
+from fedaction.federation.files import alone
+from fedaction.federation.processes import worker_pool
+from pathlib import Path
+
+with alone(Path("thing")):  # in every worker, too
+    seen = 1
+
+if __name__ == "__main__":
+    with worker_pool(1) as pool:
+        print(pool.submit(abs, -seen).result())
+"""
+    found = run(tmp_path, guarded)
+    assert (found.returncode, found.stdout) == (0, "1\n"), found.stderr
