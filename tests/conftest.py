@@ -18,6 +18,7 @@ from fedaction.data.samples import Examples
 from fedaction.federation.seeds import generator
 from fedaction.methods import METHODS
 from fedaction.methods.base import Method
+from fedaction.methods.central import arrange
 
 TINY = {"model_width": 4, "model_last": 0, "model_units": (1, 1, 1), "model_projection": 8}
 """A network of three units: enough for every mechanism, small enough for every test."""
@@ -131,7 +132,7 @@ def federation_for(name: str, *, few: bool = False, **settings: object) -> tuple
         clients = vector_clients()
         return clients, make_method(name, clients, **{**VECTORS, **settings})
     chosen = {n: c for n, c in mixed_clients().items() if not few or n in ("client-0", "client-4")}
-    clients = dict(METHODS[name].arrange(chosen))
+    clients = dict(arrange(METHODS[name], chosen))
     return clients, make_method(name, clients, **settings)
 
 

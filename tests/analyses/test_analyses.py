@@ -26,6 +26,7 @@ from fedaction.data.preprocess import normalise
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.evaluation.cka import linear_cka
 from fedaction.evaluation.landscape import filter_direction
+from fedaction.federation.state import Job
 from fedaction.methods.start import fresh
 from fedaction.runs import parse_recipe, run_study
 from fedaction.runs.metrics import read_rows
@@ -162,7 +163,7 @@ def test_coefficients_are_the_clients_own_and_drift_from_one(run, done):
     found = values(run, "coefficients")
     for client in CLIENTS:
         for name in ("alpha", "beta", "gamma"):
-            value = float(state.locals[client][f"topology.{name}"])
+            value = float(state.locals.committed[client][f"topology.{name}"])
             assert found["coefficients"][client][name] == pytest.approx(value, abs=1e-5) != 1
             assert found["drift"][client][name] == pytest.approx(value - 1, abs=1e-5)
 
@@ -180,7 +181,8 @@ def test_topology_compares_the_snapshots_over_shared_joints(run, done):
         assert found[name][-1]["similarity"][0][2] == pytest.approx(expected, abs=1e-4)
         assert found[name][-1]["clients"] == CLIENTS
     # The snapshot of the last round holds what the client then keeps.
-    assert torch.equal(last[f"{CLIENTS[1]}|topology.U"], Study(run).states["fsar"].locals[CLIENTS[1]]["topology.U"])
+    keeps = Study(run).states["fsar"].locals.committed[CLIENTS[1]]
+    assert torch.equal(last[f"{CLIENTS[1]}|topology.U"], keeps["topology.U"])
 
 
 def test_cka_is_that_of_the_clients_networks_on_the_same_sequences(run, done):
@@ -263,10 +265,13 @@ def test_epsilon_compares_histograms_of_the_test_set(run, done):
     assert "not differential privacy and bounds nothing" in found["warning"]
     assert "not differential privacy and bounds nothing" in done.found["epsilon"]["caption"]
     fsar = Study(run).trained("fsar")
-    engine = SequentialEngine(fsar.method, fsar.run.clients, fsar.run.training, fsar.device)
-    jobs = [fsar.run._job(fsar.state, client, 3, fsar.method.served) for client in CLIENTS]
-    for client, item in zip(CLIENTS, engine.evaluate(jobs), strict=True):
-        counts = torch.histc(item.confidence, 10, 0, 1)
+    engine = SequentialEngine(fsar.method, fsar.assembly.clients, fsar.assembly.training, fsar.device)
+    engine.store.load(fsar.state.locals, fsar.device)
+    infos = [fsar.method.clients[client] for client in CLIENTS]
+    jobs = [Job(i.id, i.group, fsar.server.version, 3, fsar.method.served(fsar.server, i)) for i in infos]
+    for client, item in zip(CLIENTS, engine._answer(jobs), strict=True):  # what the clients' tests are made from
+        assert item.client.info.id == client
+        counts = torch.histc(item.logits.softmax(-1).amax(-1), 10, 0, 1)
         one = found["methods"]["fsar"][client]
         assert one["D"] == pytest.approx(((counts + 1) / (12 + 10)).tolist(), abs=1e-5)
         ratios = [

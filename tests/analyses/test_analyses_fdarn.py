@@ -185,6 +185,39 @@ def test_one_modality_cannot_be_told_from_others(cache, tmp_path):
     assert found.left_out == {"subspaces": "the tested clients have no two modalities that could be told apart"}
 
 
+@pytest.fixture(scope="module")
+def personal(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """A run of the methods whose clients change their network before a test."""
+    folder = tmp_path_factory.mktemp("personal") / "run"
+    keys = {"method": "metahar", "baselines": ["perfedavg", "pfedme"], "perfedavg_alpha": 0.5, "pfedme_lr": 0.02}
+    common = {key: value for key, value in STAGE.items() if not key.startswith("fdarn")}
+    run_study(parse_recipe({**common, **keys, "lr": 0.02, "feature_cache": str(cache)}), folder)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["metahar", "perfedavg", "pfedme"])
+def test_a_clients_network_is_the_one_that_its_run_tested(personal, method):
+    """With what the method adapts to the client's training samples first."""
+    study = Study(personal)
+    federation = study.trained(method)
+    rows = read_rows(study.homes[method] / "metrics.jsonl")
+    last = {(r.client, r.name): r.value for r in rows if (r.split, r.round) == ("test", 2)}
+    assert {client for client, _ in last} == set(CLIENTS) == set(federation.clients)
+    otherwise = []
+    for client in CLIENTS:
+        test = federation.clients[client].test
+        module = fresh(federation.method, federation.clients[client].info, 9).eval()
+        module.load_state_dict(dict(federation.tensors(client)))  # as it is without that
+        with torch.no_grad():
+            logits, plain = federation.net(client)(test.x), module(test.x)
+        accuracy = int((logits.argmax(-1) == test.y).sum()) / len(test)
+        assert accuracy == pytest.approx(last[client, "accuracy"], abs=1e-12)
+        loss = float(torch.nn.functional.cross_entropy(logits.double(), test.y))
+        assert loss == pytest.approx(last[client, "loss"], rel=1e-5)
+        otherwise.append(abs(float(torch.nn.functional.cross_entropy(plain.double(), test.y)) - loss))
+    assert min(otherwise) > 1e-4
+
+
 def test_a_run_that_diverged_says_so(run):
     study = Study(run)
     study.states["fdarn"].server.groups["skeleton"]["egocentric.enter.weight"].fill_(torch.nan)

@@ -126,9 +126,8 @@ def test_asynchronous_clients_are_measured_against_what_they_were_sent(tmp_path)
     method, (client,) = trained.method, trained.clients
     info = trained.clients[client].info
     server = initial_state(method, 0)
-    local = trained.run._local({}, client)
-    engine = SequentialEngine(method, trained.run.clients, trained.run.training, trained.device)
-    job = Job(client, info.group, 0, 1, method.payload(server, info), local, 1)
+    engine = SequentialEngine(method, trained.assembly.clients, trained.assembly.training, trained.device)
+    job = Job(client, info.group, 0, 1, method.payload(server, info), 1)
     (update,) = engine.train([job])
     engine.close()
     names = [n for n, leaf in method.plan(info).leaves.items() if leaf.kind == "parameter" and n in job.payload]
@@ -238,7 +237,7 @@ def test_the_traffic_of_a_run_is_that_of_its_result(run, done):
 def test_the_landscape_is_of_the_tasks_loss_on_the_same_draws(run, done):
     found = done.found["landscape"]["values"]
     study = Study(run)
-    seen = sorted(study.states["fedvssl"].locals)
+    seen = sorted(study.states["fedvssl"].locals.committed)
     assert len(seen) == 3 and found["loss"] == "loss of Speed"  # one client never took part: its head is untrained
     for name in METHODS:
         trained = study.trained(name)
@@ -251,7 +250,7 @@ def test_the_landscape_is_of_the_tasks_loss_on_the_same_draws(run, done):
             x = study.clients[client].train.x
             order = torch.randperm(len(x), generator=generator(2, "landscape samples", client))[:16].sort().values
             drawn = method.task.draw(len(order), tuple(x.shape[1:]), generator(2, "landscape task", client))
-            module = fresh(method, trained.run.clients[client].info, 9)
+            module = fresh(method, trained.assembly.clients[client].info, 9)
             tensors = dict(trained.tensors(client))
             module.load_state_dict({**tensors, **method.begin(tensors)})
             clips, targets = method.task.apply(x[order], drawn)
@@ -264,7 +263,7 @@ def test_the_landscape_is_of_the_tasks_loss_on_the_same_draws(run, done):
             assert float(method.loss(net, net, Batch(clips, targets))[0]) == pytest.approx(centres[-1], abs=1e-5)
         assert surface.shape == (3, 3) and float(surface[1, 1]) == pytest.approx(statistics.fmean(centres), abs=1e-4)
         assert len({round(v, 4) for v in surface.flatten().tolist()}) > 5
-    heads = [study.states["fedvssl"].locals[client] for client in seen]
+    heads = [study.states["fedvssl"].locals.committed[client] for client in seen]
     assert not all(torch.equal(tensor, heads[1][name]) for name, tensor in heads[0].items())  # each has its own
 
 
@@ -277,7 +276,7 @@ def test_where_boxes_are_tracked_the_loss_is_least_at_the_weights_and_has_anothe
     assert int(surface.argmin()) == 4
     trained = Study(tmp_path).trained("fedvssl")
     losses = []
-    for client in sorted(trained.state.locals):
+    for client in sorted(trained.state.locals.committed):
         x, task = trained.clients[client].train.x, trained.method.task
         assert task is not None and len(x) <= 16
         drawn = task.draw(len(x), tuple(x.shape[1:]), generator(0, "landscape task", client))

@@ -7,9 +7,10 @@ from typer.testing import CliRunner
 
 from fedaction.bench import loop as bench
 from fedaction.cli.bench import bench_app
-from fedaction.engines.base import Training, plan_of
+from fedaction.engines.base import Training, plan_batches
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.methods.start import fresh, initial_state
+from fedaction.server.federation import combine
 
 
 def test_the_bare_loop_does_the_same_work_as_the_engine(double):
@@ -21,10 +22,10 @@ def test_the_bare_loop_does_the_same_work_as_the_engine(double):
     server = initial_state(method, 0)
     jobs = bench._jobs(method, server)
     engine = SequentialEngine(method, clients, training, torch.device("cpu"))
-    found = method.combine(server, engine.train(jobs)).shared
+    found = combine(method, server, engine.train(jobs)).shared
     model = fresh(method, method.clients[jobs[0].client], 0)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    plans = {job.client: plan_of(training, job, workload.samples) for job in jobs}
+    plans = {job.client: plan_batches(training, job, workload.samples) for job in jobs}
     expected = bench.bare_round(model, weights, clients, plans, training.lr)
     for name, tensor in found.items():
         torch.testing.assert_close(tensor, expected[name], atol=1e-9, rtol=1e-9)

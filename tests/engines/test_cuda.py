@@ -81,7 +81,7 @@ def test_nothing_waits_for_the_gpu_while_a_client_trains(kind, recorded):
     cuda = torch.device("cuda")
     engine = SequentialEngine(method, clients, FAST, cuda, channels_last=True, recorded=recorded)
     jobs = jobs_of(method, initial_state(method, 3), clients)
-    jobs = [replace(job, payload=on(cuda, job.payload), local=on(cuda, job.local)) for job in jobs]
+    jobs = [replace(job, payload=on(cuda, job.payload)) for job in jobs]
     engine._train(jobs[0])()  # builds the network, and records its step
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -1,6 +1,8 @@
 """What makes steps faster and must not change them: channels last, compiled networks, bfloat16 around networks."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -8,12 +10,13 @@ from torch import nn
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.samples import Examples
-from fedaction.engines.base import Preparation, Training, align_gradients, in_precision
+from fedaction.engines.base import Preparation, Training, align_gradients, set_network_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import generator
 from fedaction.federation.settings import RecipeError
+from fedaction.federation.tree import Tree
 from fedaction.methods import METHODS
 from fedaction.methods.pretext import PRETEXTS
 from fedaction.methods.start import initial_state
@@ -52,11 +55,24 @@ def video_method(kind: str):
     return clients, method
 
 
+class Result(NamedTuple):
+    """What a client sent, and what it keeps."""
+
+    client: str
+    metrics: Mapping[str, float]
+    tree: Tree
+    local: Tree
+
+
+def keep(engine, sent) -> list[Result]:
+    return [Result(u.client, u.metrics, u.tree, engine.store.pending(u.client)) for u in sent]
+
+
 def updates(method, clients, training=TRAINING, engine=SequentialEngine, **options):
     made = engine(method, clients, training, CPU, **options)
-    found = list(made.train(jobs_of(method, initial_state(method, 3), clients)))
+    results = keep(made, made.train(jobs_of(method, initial_state(method, 3), clients)))
     made.close()
-    return found
+    return results
 
 
 def assert_same(one, other, tolerance: float) -> None:
@@ -73,7 +89,7 @@ def test_channels_last_in_memory_is_the_same_arithmetic(double, kind):
     clients, method = video_method(kind)
     engine = SequentialEngine(method, clients, TRAINING, CPU, channels_last=True)
     jobs = jobs_of(method, initial_state(method, 3), clients)
-    found = [engine._train(job)() for job in jobs]
+    found = keep(engine, [engine._train(job)() for job in jobs])
     assert_same(found, updates(method, clients), 1e-10)
     weights = [t for t in engine._resident(jobs[0].client, "train").tensors.values() if t.dim() == 5]
     assert len(weights) > 10 and all(t.is_contiguous(memory_format=torch.channels_last_3d) for t in weights)
@@ -102,9 +118,9 @@ def test_a_compiled_network_is_compiled_once_for_all_clients_and_rounds(double, 
     assert {min(len(c.train), 2) for c in clients.values()} == {2}
     engine = SequentialEngine(method, clients, TRAINING, CPU, channels_last=True, compiled=True)
     jobs = jobs_of(method, initial_state(method, 3), clients)
-    first = list(engine.train(jobs[:1]))
+    first = keep(engine, engine.train(jobs[:1]))
     with torch._dynamo.config.patch(error_on_recompile=True):
-        second = list(engine.train(jobs))
+        second = keep(engine, engine.train(jobs))
         list(engine.train([replace(job, round=2) for job in jobs]))
     engine.close()
     expected = updates(method, clients)
@@ -142,13 +158,13 @@ def test_a_network_in_bfloat16_gives_and_keeps_single_precision():
     layer = nn.Linear(8, 4)
     x = torch.randn(16, 8, generator=generator(0, "x"))
     exact = layer(x).detach()
-    rounded = in_precision(layer, CPU, "bf16")(x)
+    rounded = set_network_precision(layer, CPU, "bf16")(x)
     assert rounded.dtype == torch.float32 and layer.weight.dtype == torch.float32
     assert not torch.equal(rounded, exact) and (rounded - exact).abs().max() < 0.05
     rounded.sum().backward()
     assert layer.weight.grad is not None and layer.weight.grad.dtype == torch.float32
     same = nn.Linear(8, 4)
-    assert in_precision(same, CPU, "fp32") is same and "forward" not in vars(same)
+    assert set_network_precision(same, CPU, "fp32") is same and "forward" not in vars(same)
 
 
 # Perceptrons: 3D convolutions in bfloat16 crash some processors, which is why runs refuse them without a GPU.

@@ -16,6 +16,7 @@ from fedaction.federation.state import Update
 from fedaction.federation.tree import tree_bytes
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.single import SingleRun
+from fedaction.server.federation import combine
 from tests.conftest import TINY, make_client
 
 ENGINES = ["sequential", "vectorised"]
@@ -38,15 +39,13 @@ def test_a_thousand_clients_hold_only_their_local_tensors(tmp_path, engine):
     run = make_run(tmp_path, clients, engine, clients_per_round=25)
     state, metrics = run._open()
     metrics.close()
-    maker = run._engine()
-    trained: set[str] = set()
+    maker, federation = run.engine(state), state.federation
     for round in (1, 2):
-        plan = run.schedule.plan(round, run.members)
-        state, _ = run._train(state, maker, plan, round)
-        trained |= set(plan.chosen)
+        federation, _ = run.rounds.advance(federation, maker, round)
     maker.close()
+    trained, kept = federation.visits.keys(), maker.store.save().committed
     assert 25 < len(trained) <= 50
-    assert state.locals.keys() == trained  # those that never trained hold nothing
+    assert kept.keys() == trained and not maker.store.save().pending  # those that never trained hold nothing
     for name in trained:
         joints, classes = (25, 4) if int(name[-4:]) % 2 == 0 else (15, 3)
         values = (
@@ -56,14 +55,14 @@ def test_a_thousand_clients_hold_only_their_local_tensors(tmp_path, engine):
             + 2 * (2 * 4 + 3 * 8 + 3 * 16)  # mean and variance of the units' norms
             + (8 + 1) * classes  # classifier
         )
-        assert tree_bytes(state.locals[name]) == 4 * values
+        assert tree_bytes(kept[name]) == 4 * values
         # Nor does a small tensor keep a large one alive, as a view of the stack it was trained in would.
-        assert sum(t.untyped_storage().nbytes() for t in state.locals[name].values()) == 4 * values
-    assert len({t.data_ptr() for tree in state.locals.values() for t in tree.values()}) == sum(
-        len(tree) for tree in state.locals.values()
+        assert sum(t.untyped_storage().nbytes() for t in kept[name].values()) == 4 * values
+    assert len({t.data_ptr() for tree in kept.values() for t in tree.values()}) == sum(
+        len(tree) for tree in kept.values()
     )
     # What the others will start from is there once for each kind of network, not once for each client.
-    assert len(run._initial) == 2
+    assert len(maker.engine._first) == 2
 
 
 def resident() -> float:
@@ -81,7 +80,7 @@ def test_fifty_rounds_leave_memory_as_it_was(tmp_path, engine):
     clients = {f"client-{n}": make_client(n, train=4, test=2, frames=8) for n in range(2)}
     run = make_run(tmp_path, clients, engine, rounds=1000, model_width=24, model_dropout=0.1, mkd_blocks=1)
     state, metrics = run._open()
-    maker = run._engine()
+    maker = run.engine(state)
     shared = tree_bytes(state.server.shared) / 1e6
     for _ in range(15):
         state = run._advance(state, maker, metrics)
@@ -107,8 +106,8 @@ def test_updates_are_let_go_as_they_are_combined(tmp_path, engine):
     run = make_run(tmp_path, clients, engine, clients_per_step=4)
     state, metrics = run._open()
     metrics.close()
-    maker = run._engine()
-    jobs = [run._job(state, name, 1, run.method.payload) for name in sorted(clients)]
+    maker = run.engine(state)
+    jobs = [run.federation.job(state.server, name, 1) for name in sorted(clients)]
     before = updates_alive()
     counts: list[int] = []
 
@@ -119,7 +118,7 @@ def test_updates_are_let_go_as_they_are_combined(tmp_path, engine):
                 counts.append(updates_alive() - before)
             yield update
 
-    run.method.combine(state.server, watched(maker.train(jobs)))
+    combine(run.assembly.method, state.server, watched(maker.train(jobs)))
     maker.close()
     assert len(counts) == 2 and max(counts) <= 8, f"so many updates were alive: {counts}"
 

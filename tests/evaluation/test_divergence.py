@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from fedaction.data.client import ClientData
 from fedaction.engines import vectorised
 from fedaction.engines.base import Training
+from fedaction.engines.observed import ObservedEngine
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
-from fedaction.evaluation.divergence import MeasuredEngine, consistency, deviations, distances
-from fedaction.federation.scope import Scope
+from fedaction.evaluation.divergence import Distances, consistency, deviations, distances
 from fedaction.federation.state import Job, ServerState
-from fedaction.federation.tree import tensors_of
 from fedaction.methods.base import Method
 from fedaction.methods.start import fresh, initial_state
 from tests.conftest import federation_for
@@ -30,10 +30,13 @@ def test_a_distance_is_over_all_tensors_of_a_module():
 
 
 def job_for(method: Method, server: ServerState, client: str) -> Job:
-    info, scopes = method.clients[client], method.scopes_of(client)
-    first = tensors_of(fresh(method, info, 3))
-    local = {n: t.detach() for n, t in first.items() if scopes[n] is Scope.LOCAL}
-    return Job(client, info.group, 0, 1, method.payload(server, info), local)
+    info = method.clients[client]
+    return Job(client, info.group, 0, 1, method.payload(server, info))
+
+
+def measured(engine: type, method: Method, clients: dict[str, ClientData]) -> ObservedEngine:
+    made = engine(method, clients, Training(3, lr=0.05), torch.device("cpu"))
+    return ObservedEngine(made, [Distances(method)])
 
 
 @pytest.mark.parametrize("engine", [SequentialEngine, VectorisedEngine])
@@ -41,16 +44,17 @@ def job_for(method: Method, server: ServerState, client: str) -> Job:
 def test_updates_say_how_far_they_went_on_both_engines(name, engine):
     clients, method = federation_for(name, few=True)
     server = initial_state(method, 3)
-    trained = MeasuredEngine(engine(method, clients, Training(3, lr=0.05), torch.device("cpu")), method)
+    trained = measured(engine, method, clients)
     jobs = [job_for(method, server, client) for client in sorted(clients)[:2]]
     for job, update in zip(jobs, trained.train(jobs), strict=True):
         assert update.client == job.client
         expected: dict[str, float] = {}
+        before, after = trained.store.current(job.client), trained.store.pending(job.client)
         for tensor in (n for n, _ in fresh(method, clients[job.client].info, 3).named_parameters()):
             sent = tensor in job.payload
-            if not sent and tensor not in job.local:
+            if not sent and tensor not in before:
                 continue  # frozen
-            one, other = (job.payload, update.tree) if sent else (job.local, update.local)
+            one, other = (job.payload, update.tree) if sent else (before, after)
             key = ("distance/" if sent else "own_distance/") + tensor.split(".")[0]
             expected[key] = expected.get(key, 0.0) + sum((one[tensor] - other[tensor]).double().flatten() ** 2).item()
         found = {key: value for key, value in update.metrics.items() if "distance/" in key}
@@ -74,7 +78,7 @@ def test_jobs_are_taken_as_they_are_wanted_and_let_go(engine, monkeypatch):
             taken.append(weakref.ref(job))
             yield job
 
-    trained = MeasuredEngine(engine(method, clients, Training(3, lr=0.05), torch.device("cpu")), method)
+    trained = measured(engine, method, clients)
     found: list[str] = []
     for update in trained.train(jobs()):
         found.append(update.client)

@@ -55,7 +55,7 @@ def test_exactly_one_period_of_work():
 
 
 def test_answers_are_lost_at_the_given_rate_and_vanished_devices_never_answer():
-    lost = [clock(Device(drop_out=0.2), seed=3).span("a", number).lost for number in range(1000)]
+    lost = [clock(Device(failure_rate=0.2), seed=3).span("a", number).lost for number in range(1000)]
     assert 160 < sum(lost) < 240
     found = clock(Device(seconds_per_epoch=10.0, vanishes=25.0))
     assert not found.span("a", 1, 0.0).lost and not found.span("a", 2, 15.0).lost

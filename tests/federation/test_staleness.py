@@ -3,11 +3,9 @@
 import itertools
 
 import pytest
-import torch
 
-from fedaction.federation.average import mixed
-from fedaction.federation.staleness import Staleness, staleness_of
-from fedaction.federation.state import ServerState, Update
+from fedaction.federation.staleness import Staleness
+from fedaction.federation.state import Update, report_on
 
 
 @pytest.mark.parametrize("form", ["constant", "polynomial", "hinge"])
@@ -26,24 +24,7 @@ def test_the_three_forms_as_their_authors_write_them():
 
 
 def test_staleness_counts_server_updates_and_versions_to_come_are_refused():
-    server = ServerState(12, {})
-    update = Update("a", "g", 9, {}, {}, 1.0)
-    assert staleness_of(server, update) == 3
+    update = Update("a", "g", 9, {}, 1.0)
+    assert report_on(update, 12).staleness == 3
     with pytest.raises(ValueError, match="update of version 9, but the server is at 8"):
-        staleness_of(ServerState(8, {}), update)
-
-
-def test_mixing_is_convex_and_does_not_drift():
-    random = torch.Generator().manual_seed(0)
-    old = {"w": torch.randn(50, generator=random), "count": torch.tensor(4)}
-    new = {"w": torch.randn(50, generator=random), "count": torch.tensor(9)}
-    for share in (0.0, 0.1, 0.7, 1.0):
-        found = mixed(ServerState(1, old), ServerState(2, new), share)
-        low, high = torch.minimum(old["w"], new["w"]), torch.maximum(old["w"], new["w"])
-        assert ((found.shared["w"] >= low - 1e-6) & (found.shared["w"] <= high + 1e-6)).all()
-        torch.testing.assert_close(found.shared["w"], (1 - share) * old["w"] + share * new["w"])
-        assert found.version == 2 and found.shared["count"].dtype == torch.int64
-        same = mixed(ServerState(1, old), ServerState(2, {n: t.clone() for n, t in old.items()}), share)
-        assert all(torch.equal(same.shared[n], old[n]) for n in old)
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        mixed(ServerState(1, old), ServerState(2, new), 1.2)
+        report_on(update, 8)

@@ -1,5 +1,7 @@
 """The federated baselines: each rule against a slow, literal version of it."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,14 +9,15 @@ import torch.nn.functional as F
 from fedaction.engines.base import Applied, Training
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.federation.scope import Scope
-from fedaction.federation.state import Update
-from fedaction.federation.tree import tensors_of
+from fedaction.federation.state import Job, Update
+from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods import METHODS
 from fedaction.methods.base import Batch
-from fedaction.methods.central import EVERYONE
+from fedaction.methods.central import EVERYONE, arrange
 from fedaction.methods.memory import kept
 from fedaction.methods.start import fresh, initial_state
 from fedaction.models.layers import BatchNorm
+from fedaction.server.federation import combine
 from tests.conftest import CROSS_MODAL, UNLABELLED, make_client, make_method, mixed_clients
 from tests.engines.test_engines_agree import CPU, jobs_of
 
@@ -80,9 +83,10 @@ def test_fedagm_moves_as_fedacg_does(double):
         for n in w:
             torch.testing.assert_close(sent[n], w[n] + 0.6 * m[n])
         trees = [{n: t + torch.randn(t.shape, generator=random) for n, t in sent.items()} for _ in clients]
-        server = method.combine(
+        server = combine(
+            method,
             server,
-            [Update(c, "skeleton", version, t, {}, k) for c, t, k in zip(clients, trees, (1.0, 3.0), strict=True)],
+            [Update(c, "skeleton", version, t, k) for c, t, k in zip(clients, trees, (1.0, 3.0), strict=True)],
         )
         for n in w:
             step = 0.25 * (trees[0][n] - sent[n]) + 0.75 * (trees[1][n] - sent[n])
@@ -112,72 +116,81 @@ def test_moon_contrasts_the_received_with_the_previous_model(double):
     assert all(p.grad is None for p in anchor.parameters())
 
 
-def rounds_of(method, clients, count, lr=0.05):
+class Turn(NamedTuple):
+    """A client's part in a round: what it was given and had, what it sent and kept."""
+
+    job: Job
+    had: Tree
+    update: Update
+    keeps: Tree
+
+
+def rounds_of(method, clients, count, lr=0.05) -> list[dict[str, Turn]]:
     engine = SequentialEngine(method, clients, Training(seed=0, batch_size=4, lr=lr, momentum=0.0), CPU)
     server = initial_state(method, 3)
-    local = {job.client: job.local for job in jobs_of(method, server, clients)}
     history = []
     for round in range(1, count + 1):
-        jobs = [
-            j.__class__(j.client, j.group, 0, round, j.payload, local[j.client])
-            for j in jobs_of(method, server, clients)
-        ]
+        jobs = jobs_of(method, server, clients, round)
+        had = [engine.store.current(job.client) for job in jobs]
         updates = list(engine.train(jobs))
-        history.append((jobs, updates))
-        local = {u.client: u.local for u in updates}
-        server = method.combine(server, updates)
-    return history, server
+        keeps = [engine.store.pending(update.client) for update in updates]
+        history.append({t.job.client: t for t in map(Turn, jobs, had, updates, keeps)})
+        engine.commit(clients)
+        server = combine(method, server, updates)
+    return history
 
 
 def test_moon_remembers_what_it_trained_last(double):
     clients = mixed_clients()
     method = make_method("moon", clients)
-    history, _ = rounds_of(method, clients, 2)
-    first = history[0][1][1]
-    assert float(history[0][0][1].local[kept("seen")]) == 0 and float(first.local[kept("seen")]) == 1
+    first, second = (turns["client-1"] for turns in rounds_of(method, clients, 2))
+    assert float(first.had[kept("seen")]) == 0 and float(first.keeps[kept("seen")]) == 1
     name = "units.1.temporal.weight"
-    assert torch.equal(first.local[kept(name)], first.tree[name])
+    assert torch.equal(first.keeps[kept(name)], first.update.tree[name])
+    assert torch.equal(second.had[kept(name)], first.update.tree[name])
     # In its first round received and previous model are one, so the contrast is log 2.
-    assert first.metrics["contrast"] == pytest.approx(torch.log(torch.tensor(2.0)).item(), rel=1e-6)
-    assert history[1][1][1].metrics["contrast"] != pytest.approx(first.metrics["contrast"], rel=1e-6)
-    assert not any(n.startswith("kept") for n in first.tree)
+    contrast = first.update.metrics["contrast"]
+    assert contrast == pytest.approx(torch.log(torch.tensor(2.0)).item(), rel=1e-6)
+    assert second.update.metrics["contrast"] != pytest.approx(contrast, rel=1e-6)
+    assert not any(n.startswith("kept") for n in first.update.tree)
 
 
 def test_fedema_keeps_the_more_of_itself_the_more_it_moved(double):
     clients = mixed_clients()
     method = make_method("fedema", clients, ema_tau=0.7)
-    history, _ = rounds_of(method, clients, 3, lr=0.05)
+    history = rounds_of(method, clients, 3, lr=0.05)
     name = "units.2.temporal.weight"
-    for index, client in enumerate(clients):
-        (jobs, updates), (next_jobs, next_updates), (last_jobs, _) = ([s[index] for s in h] for h in history)
-        matrices = [n for n in updates.tree if n.endswith("weight") and updates.tree[n].dim() > 1]
+    for client in clients:
+        first, second, third = (turns[client] for turns in history)
+        trained, again = first.update.tree, second.update.tree
+        matrices = [n for n in trained if n.endswith("weight") and trained[n].dim() > 1]
         # First round: nothing of its own to mix in, so training starts from what was received.
-        moved = torch.stack([(updates.tree[n] - jobs.payload[n]).norm() for n in matrices]).mean()
-        torch.testing.assert_close(updates.local[kept("moved")], moved)
-        torch.testing.assert_close(updates.local[kept("scale")], 0.7 / moved)
+        moved = torch.stack([(trained[n] - first.job.payload[n]).norm() for n in matrices]).mean()
+        torch.testing.assert_close(first.keeps[kept("moved")], moved)
+        torch.testing.assert_close(first.keeps[kept("scale")], 0.7 / moved)
         # Second: mu = lambda * first divergence = tau.
-        begun = method.begin({**next_jobs.payload, **next_jobs.local})
-        torch.testing.assert_close(begun[name], 0.7 * updates.tree[name] + 0.3 * next_jobs.payload[name])
+        begun = method.begin({**second.job.payload, **second.had})
+        torch.testing.assert_close(begun[name], 0.7 * trained[name] + 0.3 * second.job.payload[name])
         # Third: the divergence of the second, measured from the mixture, times the same lambda, at most 1.
-        second = torch.stack([(next_updates.tree[n] - begun[n]).norm() for n in matrices]).mean()
-        mu = min(float(0.7 / moved * second), 1.0)
-        begun = method.begin({**last_jobs.payload, **last_jobs.local})
-        torch.testing.assert_close(begun[name], mu * next_updates.tree[name] + (1 - mu) * last_jobs.payload[name])
-        assert clients[client].info.id == updates.client
+        divergence = torch.stack([(again[n] - begun[n]).norm() for n in matrices]).mean()
+        mu = min(float(0.7 / moved * divergence), 1.0)
+        begun = method.begin({**third.job.payload, **third.had})
+        torch.testing.assert_close(begun[name], mu * again[name] + (1 - mu) * third.job.payload[name])
+        assert clients[client].info.id == first.update.client
 
 
 def test_local_training_is_not_touched_by_others():
     clients = mixed_clients()
     alone = {"client-2": clients["client-2"]}
-    both = [rounds_of(make_method("local", c), c, 2)[0][-1][1] for c in (clients, alone)]
-    among, single = ({u.client: u for u in updates}["client-2"] for updates in both)
-    assert among.tree == {} and "units.0.temporal.weight" in among.local
-    assert all(torch.equal(t, single.local[n]) for n, t in among.local.items())
+    among, single = (rounds_of(make_method("local", c), c, 2)[-1]["client-2"] for c in (clients, alone))
+    assert among.update.tree == {} and "units.0.temporal.weight" in among.keeps
+    assert among.keeps.keys() == single.keeps.keys()
+    assert all(torch.equal(t, single.keeps[n]) for n, t in among.keeps.items())
 
 
 def test_centralised_training_pools_data_on_one_body():
     clients = mixed_clients()
-    arranged = METHODS["central"].arrange(clients)
+    arranged = arrange(METHODS["central"], clients)
     pooled = arranged[EVERYONE]
     assert len(pooled.train) == sum(len(c.train) for c in clients.values()) == pooled.info.samples
     assert not len(pooled.test) and all(not len(c.train) for n, c in arranged.items() if n != EVERYONE)
@@ -195,7 +208,7 @@ def test_centralised_training_pools_data_on_one_body():
 
 
 def test_centralised_training_tests_each_client_among_its_own_classes(double):
-    arranged = METHODS["central"].arrange(mixed_clients())
+    arranged = arrange(METHODS["central"], mixed_clients())
     method = make_method("central", arranged)
     server = initial_state(method, 0)
     full = server.shared["classifier.weight"]
@@ -209,4 +222,4 @@ def test_centralised_training_tests_each_client_among_its_own_classes(double):
 def test_a_client_named_everyone_is_refused():
     client = make_client(0)
     with pytest.raises(ValueError, match="rename"):
-        METHODS["central"].arrange({EVERYONE: client})
+        arrange(METHODS["central"], {EVERYONE: client})

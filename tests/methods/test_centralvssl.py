@@ -14,11 +14,12 @@ from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job
 from fedaction.methods import METHODS
-from fedaction.methods.central import EVERYONE
+from fedaction.methods.central import EVERYONE, arrange
 from fedaction.methods.start import initial_state
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.study import run_study
+from fedaction.server.federation import combine
 
 SIZES = {"phone-0": 6, "phone-1": 4}
 KEYS = {"pretext": "speed", "clip_frames": 4, "clip_size": 16, "model_width": 2}
@@ -41,7 +42,7 @@ def make(clients: dict[str, ClientData], name: str = "centralvssl"):
 
 def test_everyone_has_all_recordings_and_the_others_are_only_tested():
     before = phones()
-    found = METHODS["centralvssl"].arrange(before)
+    found = arrange(METHODS["centralvssl"], before)
     assert [*found] == [*before, EVERYONE]
     assert torch.equal(found[EVERYONE].train.x, torch.cat([client.train.x for client in before.values()]))
     assert found[EVERYONE].info.samples == 10 and len(found[EVERYONE].test) == 0
@@ -59,7 +60,7 @@ def test_all_of_the_model_is_the_servers():
 @pytest.mark.parametrize("engine", [SequentialEngine, VectorisedEngine])
 def test_a_round_is_an_epoch_of_the_pretext_task_on_all_recordings(engine, double):
     """What FedAvg on the whole model does with one client that has them all."""
-    clients = dict(METHODS["centralvssl"].arrange(phones()))
+    clients = dict(arrange(METHODS["centralvssl"], phones()))
     training = Training(seed=0, batch_size=4, local_epochs=1, lr=0.1, momentum=0.9)
     found = []
     for name, heads in (("centralvssl", {}), ("fedvssl", {"heads": "shared", "vssl_alpha": 0.0})):
@@ -67,12 +68,12 @@ def test_a_round_is_an_epoch_of_the_pretext_task_on_all_recordings(engine, doubl
         method = kind([client.info for client in clients.values()], kind.settings_type(**KEYS, **heads))
         server = initial_state(method, 0)
         info = method.clients[EVERYONE]
-        job = Job(EVERYONE, info.group, 0, 1, method.payload(server, info), {})
+        job = Job(EVERYONE, info.group, 0, 1, method.payload(server, info))
         trainer = engine(method, clients, training, torch.device("cpu"))
         (update,) = list(trainer.train([job]))
         trainer.close()
-        assert update.weight == 10
-        found.append(method.combine(server, [update]).shared)
+        assert update.samples == 10
+        found.append(combine(method, server, [update]).shared)
     assert {*found[0]} == {*found[1]}
     for name, tensor in found[0].items():
         torch.testing.assert_close(tensor, found[1][name], msg=name)

@@ -6,17 +6,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedaction.engines.base import Applied, Training, plan_of
+from fedaction.engines.base import Applied, Training, plan_batches
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
-from fedaction.federation.scope import Scope
+from fedaction.federation.scope import Scope, ScopeTable
 from fedaction.federation.seeds import generator
 from fedaction.federation.tree import tensors_of
+from fedaction.methods import METHODS
 from fedaction.methods.base import Batch
 from fedaction.methods.fdarn import FDARNSettings
 from fedaction.methods.memory import kept
 from fedaction.methods.spherical import angular_margin, separation, spread_out
 from fedaction.methods.start import fresh, initial_state
+from fedaction.server.federation import combine
 from tests.conftest import VECTORS, federation_for, make_method, vector_clients
 from tests.engines.test_engines_agree import CPU, jobs_of
 
@@ -53,7 +55,7 @@ def test_aggregation_is_eqs_11_and_12(double):
     clients, method = federation_for("fdarn")
     server = initial_state(method, 3)
     updates = list(SequentialEngine(method, clients, PLAIN, CPU).train(jobs_of(method, server, clients)))
-    after = method.combine(server, updates)
+    after = combine(method, server, updates)
     weights = {u.client: float(len(clients[u.client].train)) for u in updates}
     for name in ("shared.head.weight", "discriminator.W"):
         mean = sum(weights[u.client] * u.tree[name] for u in updates) / sum(weights.values())
@@ -95,7 +97,7 @@ def test_a_prediction_adds_probabilities(double):
     x = clients["client-0"].test.x
     shared = net(net(x, part="altruistic"), part="shared").softmax(-1)
     private = net(net(x, part="egocentric"), part="private").softmax(-1)
-    torch.testing.assert_close(method.predict(applied(net), x).exp(), (shared + private) / 2)
+    torch.testing.assert_close(net(x).exp(), (shared + private) / 2)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_the_rows_of_table_3_leave_out_what_they_name(without, parts, terms):
     assert {
         name.replace("margin_altruistic", "margin").replace("margin_egocentric", "margin") for name in metrics
     } - {*("ce", "seen_altruistic", "seen_egocentric")} == set(terms.split())
-    assert method.predict(applied(net.eval()), batch.x).shape == (len(batch.y), 4)
+    assert net.eval()(batch.x).shape == (len(batch.y), 4)
     for engine in (SequentialEngine, VectorisedEngine):
         jobs = jobs_of(method, initial_state(method, 3), clients)
         assert len(list(engine(method, clients, PLAIN, CPU).train(jobs))) == 5
@@ -140,7 +142,7 @@ def test_modalities_may_have_unequal_widths_and_single_clients():
     method = make_method("fdarn", alone, **VECTORS)
     server = initial_state(method, 3)
     updates = list(SequentialEngine(method, alone, PLAIN, CPU).train(jobs_of(method, server, alone)))
-    after = method.combine(server, updates)
+    after = combine(method, server, updates)
     wrist = next(u for u in updates if u.client == "client-1")
     assert torch.equal(after.groups["wrist"]["altruistic.enter.weight"], wrist.tree["altruistic.enter.weight"])
     assert after.groups["wrist"]["altruistic.enter.weight"].shape == (8, 17)
@@ -164,7 +166,7 @@ def test_cameras_with_raw_clips_train_beside_wrists_with_features(double):
     for engine in (SequentialEngine, VectorisedEngine):
         worker = engine(method, clients, Training(seed=3, batch_size=4, lr=0.01), CPU)
         updates = list(worker.train(jobs_of(method, server, clients)))
-        found.append(method.combine(server, updates))
+        found.append(combine(method, server, updates))
         assert len(list(worker.evaluate(jobs_of(method, found[-1], clients)))) == 5
     for group, tree in found[0].groups.items():
         for name, tensor in tree.items():
@@ -176,7 +178,7 @@ def test_a_modality_that_is_absent_keeps_its_tensors():
     clients, method = federation_for("fdarn")
     server = initial_state(method, 3)
     jobs = [job for job in jobs_of(method, server, clients) if job.group == "camera"]
-    after = method.combine(server, SequentialEngine(method, clients, PLAIN, CPU).train(jobs))
+    after = combine(method, server, SequentialEngine(method, clients, PLAIN, CPU).train(jobs))
     assert all(torch.equal(t, server.groups["wrist"][n]) for n, t in after.groups["wrist"].items())
     assert not torch.equal(after.shared["shared.head.weight"], server.shared["shared.head.weight"])
 
@@ -185,23 +187,25 @@ def test_a_modality_that_is_absent_keeps_its_tensors():
 
 
 def by_hand(method, clients, name="client-1"):
-    """A client's network as its first job starts, its data, and what its first step sees."""
+    """A client's first job, and its network as that starts."""
     server = initial_state(method, 3)
     job = next(j for j in jobs_of(method, server, clients) if j.client == name)
-    net = fresh(method, clients[name].info, 3)
+    net = fresh(method, clients[name].info, 4)
+    start = SequentialEngine(method, clients, PLAIN, CPU).tensors(job)
     with torch.no_grad():
         for n, tensor in tensors_of(net).items():
-            tensor.copy_({**job.payload, **job.local}[n])
+            tensor.copy_(start[n])
     return job, net
 
 
 def one_step(method, clients, lr=0.05):
-    """A client's first step, on all of its samples at once; and its update."""
+    """A client's first step, on all of its samples at once; its update, and what it keeps."""
     clients = {name: replace(client, train=client.train) for name, client in clients.items()}
     training = replace(PLAIN, batch_size=1000, lr=lr)
     job, net = by_hand(method, clients)
-    (update,) = SequentialEngine(method, clients, training, CPU).train([job])
-    return net, first_batch(clients), update
+    engine = SequentialEngine(method, clients, training, CPU)
+    (update,) = engine.train([job])
+    return net, first_batch(clients), update, engine.store.pending(job.client)
 
 
 def slope(net, batch, rows=slice(None)):
@@ -212,7 +216,7 @@ def slope(net, batch, rows=slice(None)):
 
 def test_pfedme_is_its_algorithm(double):
     clients, method = federation_for("pfedme", pfedme_lambda=3.0, pfedme_steps=4, pfedme_lr=0.05)
-    net, batch, update = one_step(method, clients)
+    net, batch, update, keeps = one_step(method, clients)
     w = {n: p.detach().clone() for n, p in net.named_parameters()}
     for _ in range(4):
         g = slope(net, batch)
@@ -220,10 +224,10 @@ def test_pfedme_is_its_algorithm(double):
             for n, p in net.named_parameters():
                 p -= 0.05 * (g[n] + 3.0 * (p - w[n]) + 0.001 * p)
     for n, p in net.named_parameters():
-        torch.testing.assert_close(update.local[kept(n)], p.detach())  # theta
+        torch.testing.assert_close(keeps[kept(n)], p.detach())  # theta
         torch.testing.assert_close(update.tree[n], w[n] - 3.0 * 0.05 * (w[n] - p.detach()))
     server = initial_state(method, 3)
-    beyond = make_method("pfedme", clients, **VECTORS, pfedme_beta=2.0).combine(server, [update])
+    beyond = combine(make_method("pfedme", clients, **VECTORS, pfedme_beta=2.0), server, [update])
     name = "head.weight"
     torch.testing.assert_close(
         beyond.shared[name], server.shared[name] + 2 * (update.tree[name] - server.shared[name])
@@ -233,9 +237,13 @@ def test_pfedme_is_its_algorithm(double):
 def test_pfedme_is_tested_with_the_personal_model(double):
     clients, method = federation_for("pfedme")
     _, net = by_hand(method, clients)
-    x = clients["client-1"].test.x
+    x, train = clients["client-1"].test.x, first_batch(clients)
+
+    def tested():
+        return applied(net).replaced(method.adapt(applied(net), train))
+
     plain = net(x)
-    torch.testing.assert_close(method.predict(applied(net), x), plain)  # not seen yet
+    torch.testing.assert_close(tested()(x), plain)  # not seen yet
     with torch.no_grad():
         tensors_of(net)[kept("seen")].fill_(1.0)
         for n, _ in list(net.named_parameters()):
@@ -244,16 +252,39 @@ def test_pfedme_is_tested_with_the_personal_model(double):
     with torch.no_grad():
         for p in personal.parameters():
             p.fill_(0.1)
-    torch.testing.assert_close(method.predict(applied(net), x), personal(x))
+    torch.testing.assert_close(tested()(x), personal(x))
+
+
+@pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
+def test_a_pfedme_client_reports_its_personal_model_s_test_once_it_has_trained(double, kind):
+    clients, method = federation_for("pfedme")
+    job, net = by_hand(method, clients)
+    test, engine = clients["client-1"].test, kind(method, clients, PLAIN, CPU)
+
+    def reported():
+        (found,) = engine.evaluate([job])
+        return found.metrics["loss"]
+
+    shared = float(F.cross_entropy(net(test.x), test.y).detach())
+    assert reported() == pytest.approx(shared, rel=1e-6)
+    list(engine.train([job]))
+    theta = engine.store.pending("client-1")
+    assert reported() == pytest.approx(shared, rel=1e-6)  # what it has trained does not count yet
+    engine.commit(["client-1"])
+    with torch.no_grad():
+        for n, p in net.named_parameters():
+            p.copy_(theta[kept(n)])
+    personal = float(F.cross_entropy(net(test.x), test.y).detach())
+    assert reported() == pytest.approx(personal, rel=1e-6) and personal != pytest.approx(shared, rel=1e-3)
 
 
 def test_perfedavg_steps_with_the_gradient_after_a_step(double):
     clients, method = federation_for("perfedavg", perfedavg_alpha=0.3)
-    net, _, update = one_step(method, clients, lr=0.05)
+    net, _, update, _ = one_step(method, clients, lr=0.05)
     job, _ = by_hand(method, clients)
     # The batch in the order that the engine drew it.
     data = clients["client-1"].train
-    rows = plan_of(replace(PLAIN, batch_size=1000), job, len(data))[0]
+    rows = plan_batches(replace(PLAIN, batch_size=1000), job, len(data))[0]
     batch = Batch(data.x[rows], data.y[rows])
     half = (len(rows) + 1) // 2
     w = {n: p.detach().clone() for n, p in net.named_parameters()}
@@ -277,7 +308,7 @@ def test_perfedavg_personalises_on_training_samples_before_a_test(double):
     expected = F.cross_entropy(net(test.x), test.y)
     for engine in (SequentialEngine, VectorisedEngine):
         (found,) = engine(method, clients, PLAIN, CPU).evaluate([job])
-        assert found.loss == pytest.approx(float(expected.detach()), rel=1e-6)
+        assert found.metrics["loss"] == pytest.approx(float(expected.detach()), rel=1e-6)
 
 
 def test_lg_fedavg_shares_what_reads_the_features():
@@ -293,22 +324,40 @@ def test_fedrep_trains_the_head_then_the_representation(double, kind):
     server = initial_state(method, 3)
     jobs = jobs_of(method, server, clients)
     training = replace(PLAIN, local_epochs=3, momentum=0.9, weight_decay=0.01)
-    full = {u.client: u for u in kind(method, clients, training, CPU).train(jobs)}
+    one = kind(method, clients, training, CPU)
+    full = {u.client: u for u in one.train(jobs)}
     # Two epochs of the head alone: the representation has not moved, weight decay or not.
-    heads = {u.client: u for u in kind(Resting(method), clients, replace(training, local_epochs=2), CPU).train(jobs)}
+    two = kind(HeadAlone(method.clients.values(), method.settings), clients, replace(training, local_epochs=2), CPU)
+    heads = {u.client: u for u in two.train(jobs)}
     for job in jobs:
         for n in job.payload:
             assert torch.equal(heads[job.client].tree[n], job.payload[n]), n
             assert not torch.equal(full[job.client].tree[n], job.payload[n]), n
-        for n in job.local:
-            assert not torch.equal(heads[job.client].local[n], job.local[n])
-            torch.testing.assert_close(full[job.client].local[n], heads[job.client].local[n])
+        begun, after = one.store.current(job.client), one.store.pending(job.client)
+        alone = two.store.pending(job.client)
+        assert begun.keys() == after.keys() == alone.keys() and begun
+        for n in begun:
+            assert not torch.equal(alone[n], begun[n])
+            torch.testing.assert_close(after[n], alone[n])
 
 
-def Resting(method):
-    """The same method, in which the representation always rests."""
-    other = type("Resting", (type(method),), {"resting": lambda self, epoch, epochs: self._representation})
-    return other(method.clients.values(), method.settings)
+class HeadAlone(METHODS["fedrep"]):
+    """FedRep in which the representation always rests."""
+
+    def scopes(self):
+        never, rows = slice(0, 0), super().scopes().rules
+        return ScopeTable(tuple(replace(r, epochs=never if r.scope is Scope.GLOBAL else None) for r in rows))
+
+
+def test_fedrep_s_turns_are_rows_of_its_scope_table():
+    clients, method = federation_for("fedrep", rep_epochs=2)
+    plan = method.plan(clients["client-0"].info)
+    for name, rule in plan.rules.items():
+        head = name.startswith(("head.", "classifier."))
+        assert rule.scope is (Scope.LOCAL if head else Scope.GLOBAL), name
+        assert [rule.trains_in(epoch, 5) for epoch in range(5)] == [head, head, head, not head, not head], name
+        assert rule.trains_in(0, 1)  # with one local epoch in all there is no turn to take
+    assert {name.split(".")[0] for name in plan.rules} == {"encoder", "head", "classifier"}
 
 
 def test_meta_har_learns_from_pairs(double):
@@ -331,7 +380,8 @@ def test_meta_har_fits_its_head_to_training_samples():
     jobs = jobs_of(method, initial_state(method, 3), clients)
     for kind in (SequentialEngine, VectorisedEngine):
         found = list(kind(method, clients, PLAIN, CPU).evaluate(jobs))
-        assert sum(item.accuracy for item in found) / len(found) > 0.6, kind  # four classes, nothing trained before
+        # Four classes, nothing trained before.
+        assert sum(item.metrics["accuracy"] for item in found) / len(found) > 0.6, kind
 
 
 def test_fedbn_needs_something_to_keep():
@@ -356,10 +406,10 @@ def test_a_late_client_starts_from_the_server_s_values():
     engine = SequentialEngine(method, clients, PLAIN, CPU)
     for _ in range(2):
         jobs = [job for job in jobs_of(method, server, clients) if job.group == "camera"]
-        server = method.combine(server, engine.train(jobs))
+        server = combine(method, server, engine.train(jobs))
     late = next(job for job in jobs_of(method, server, clients) if job.group == "wrist")
     assert torch.equal(late.payload["shared.head.weight"], server.shared["shared.head.weight"])
-    after = method.combine(server, engine.train([late]))
+    after = combine(method, server, engine.train([late]))
     assert not torch.equal(
         after.groups["wrist"]["private.head.weight"], server.groups["wrist"]["private.head.weight"]
     )

@@ -17,6 +17,7 @@ from fedaction.federation.tree import tensors_of
 from fedaction.methods import METHODS
 from fedaction.methods.memory import kept
 from fedaction.methods.start import fresh, initial_state
+from fedaction.server.federation import combine
 
 CPU = torch.device("cpu")
 SIZES = {"phone-0": 6, "phone-1": 4, "phone-2": 5}
@@ -49,15 +50,15 @@ def updates_for(method, server, seed: int = 0) -> list[Update]:
     for name, count in SIZES.items():
         payload = method.payload(server, method.clients[name])
         tree = {n: t + torch.randn(t.shape, generator=random) for n, t in payload.items()}
-        found.append(Update(name, "video", server.version, tree, {}, float(count), {"loss": LOSSES[name]}))
+        found.append(Update(name, "video", server.version, tree, float(count), {"loss": LOSSES[name]}))
     return found
 
 
 def means(server, updates) -> tuple[dict, dict]:
     """Literally: by samples, and by softmax(-L)."""
-    total = sum(u.weight for u in updates)
+    total = sum(u.samples for u in updates)
     losses = torch.softmax(-torch.tensor([u.metrics["loss"] for u in updates]), 0).tolist()
-    size = {n: sum(u.weight / total * u.tree[n] for u in updates) for n in server.shared}
+    size = {n: sum(u.samples / total * u.tree[n] for u in updates) for n in server.shared}
     loss = {n: sum(p * u.tree[n] for p, u in zip(losses, updates, strict=True)) for n in server.shared}
     return size, loss
 
@@ -69,7 +70,7 @@ def test_the_server_goes_towards_the_mix_of_both_means(double, alpha, rate):
     server = initial_state(method, 0)
     updates = updates_for(method, server)
     size, loss = means(server, updates)
-    found = method.combine(server, updates)
+    found = combine(method, server, updates)
     assert found.version == 1
     for name, theta in server.shared.items():
         mix = alpha * loss[name] + (1 - alpha) * size[name]
@@ -82,12 +83,12 @@ def test_averaging_with_the_last_model_is_a_server_rate_of_one_half(double):
     swa, half = make(vssl_beta=1), make(server_lr=0.5)
     server = replace(initial_state(swa, 0), version=3)
     updates = updates_for(swa, server)
-    one, other = swa.combine(server, updates), half.combine(server, updates)
+    one, other = combine(swa, server, updates), combine(half, server, updates)
     for name in server.shared:
         torch.testing.assert_close(one.shared[name], other.shared[name])
     first = initial_state(swa, 0)  # in the first round there is nothing to average with
-    plain = make().combine(first, updates_for(swa, first))
-    for name, value in swa.combine(first, updates_for(swa, first)).shared.items():
+    plain = combine(make(), first, updates_for(swa, first))
+    for name, value in combine(swa, first, updates_for(swa, first)).shared.items():
         torch.testing.assert_close(value, plain.shared[name])
 
 
@@ -97,8 +98,8 @@ def test_more_models_than_one_are_averaged_once_there_are_so_many(double, beta):
     server, past = initial_state(method, 0), []
     for round in range(6):
         updates = updates_for(method, server, round)
-        tilde = plain.combine(server, updates).shared
-        found = method.combine(server, updates)
+        tilde = combine(plain, server, updates).shared
+        found = combine(method, server, updates)
         for name in server.shared:
             literal = torch.stack([tilde[name], *(tree[name] for tree in past[-beta:])]).mean(0)
             torch.testing.assert_close(found.shared[name], literal)
@@ -113,7 +114,7 @@ def test_losses_far_apart_do_not_overflow():
     updates = [
         replace(u, metrics={"loss": loss}) for u, loss in zip(updates_for(method, server), (9e3, 1, 2e3), strict=True)
     ]
-    found = method.combine(server, updates)
+    found = combine(method, server, updates)
     for name, value in found.shared.items():
         torch.testing.assert_close(value, updates[1].tree[name])
 
@@ -174,19 +175,16 @@ def test_engines_agree_on_what_is_drawn_and_learned(double, name, pretext):
     settings = kind.settings_type(pretext=pretext, clip_frames=4, clip_size=16, model_width=2)
     method = kind([client.info for client in clients.values()], settings)
     server = initial_state(method, 3)
-    jobs = []
-    for key, client in clients.items():
-        scopes = method.scopes_of(key)
-        local = {
-            n: t.detach() for n, t in tensors_of(fresh(method, client.info, 3)).items() if scopes[n] is Scope.LOCAL
-        }
-        jobs.append(Job(key, "video", 0, 1, method.payload(server, client.info), local))
+    jobs = [Job(key, "video", 0, 1, method.payload(server, client.info)) for key, client in clients.items()]
     training = Training(seed=3, batch_size=2, lr=0.01, momentum=0.0, clip_norm=40.0)
-    found = [
-        list(kind_(method, clients, training, CPU).train(jobs)) for kind_ in (SequentialEngine, VectorisedEngine)
-    ]
+    engines = [engine(method, clients, training, CPU) for engine in (SequentialEngine, VectorisedEngine)]
+    found = [list(engine.train(jobs)) for engine in engines]
     for one, other in zip(*found, strict=True):
         assert one.metrics["loss"] > 0
-        for part, same in ((one.tree, other.tree), (one.local, other.local)):
+        keeps, others = (engine.store.pending(one.client) for engine in engines)
+        local = {n for n, scope in method.scopes_of(one.client).items() if scope is Scope.LOCAL}
+        assert keeps.keys() == others.keys() == local and local
+        for part, same in ((one.tree, other.tree), (keeps, others)):
+            assert part.keys() == same.keys()
             for n, t in part.items():
                 torch.testing.assert_close(same[n], t, rtol=1e-8, atol=1e-8)

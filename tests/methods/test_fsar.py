@@ -14,6 +14,7 @@ from fedaction.federation.state import ServerState, Update
 from fedaction.methods.base import Batch
 from fedaction.methods.fsar import divergence
 from fedaction.methods.start import fresh, initial_state
+from fedaction.server.federation import combine
 from tests.conftest import make_client, make_method, mixed_clients
 
 
@@ -44,6 +45,9 @@ def test_scopes_are_the_papers():
     assert {n for n, s in scopes.items() if s is LOCAL and "norm" not in n} == local
     assert all(scopes[n] is LOCAL for n in scopes if "running" in n or n.startswith("data_norm"))
     assert scopes["units.0.temporal_norm.weight"] is GLOBAL
+    rules = method.plan(clients["client-0"].info).rules
+    undecayed = {n for n, rule in rules.items() if not rule.decay}
+    assert undecayed == {f"topology.{n}" for n in ("I", "U", "alpha", "beta", "gamma")}
     averaged = make_method("fsar", clients, buffers="average").scopes_of("client-0")
     assert averaged["units.0.temporal_norm.running_mean"] is GLOBAL
 
@@ -158,8 +162,8 @@ def test_without_mkd_there_is_one_stream(double):
     assert metrics["kd"] == 0
 
 
-def update(method, name, tree, weight):
-    return Update(name, "skeleton", 0, tree, {}, weight)
+def update(name, tree, samples, version=0):
+    return Update(name, "skeleton", version, tree, samples)
 
 
 def test_algorithm_1_over_three_rounds(double):
@@ -181,9 +185,7 @@ def test_algorithm_1_over_three_rounds(double):
             }
             for c in clients
         }
-        server = method.combine(
-            server, (update(method, c, moved[c], clients[c].info.samples) for c in sorted(clients))
-        )
+        server = combine(method, server, (update(c, moved[c], clients[c].info.samples, r) for c in sorted(clients)))
         previous = w
         w = {n: 0.7 * (12 / 16 * moved["client-0"][n] + 4 / 16 * moved["client-1"][n]) + 0.3 * send[n] for n in w}
         for n in w:
@@ -200,7 +202,7 @@ def test_a_model_that_comes_back_unchanged_does_not_grow(double):
     start = {n: t.clone() for n, t in server.shared.items()}
     for _ in range(5):
         sent = method.payload(server, clients["client-0"].info)
-        server = method.combine(server, iter([update(method, "client-0", sent, 12.0)]))
+        server = combine(method, server, iter([update("client-0", sent, 12.0)]))
     for n in start:
         torch.testing.assert_close(server.shared[n], start[n])
 
@@ -218,7 +220,7 @@ def test_i_is_shared_over_joints_that_mean_the_same(double):
     changed = dict(sent)
     changed["topology.I"] = sent["topology.I"].clone()
     changed["topology.I"][:, head, neck] = 7.0
-    new = method.combine(server, iter([update(method, "client-1", changed, 5.0)]))
+    new = combine(method, server, iter([update("client-1", changed, 5.0)]))
     found = new.shared["topology.I"]
     assert (found == 7.0).sum() == 3 and found[0, KINECT_V2.index("head"), KINECT_V2.index("neck")] == 7.0
 
@@ -226,12 +228,12 @@ def test_i_is_shared_over_joints_that_mean_the_same(double):
 def test_one_layout_makes_the_joint_map_the_identity():
     clients = {c.info.id: c for c in (make_client(0), make_client(1, classes=6))}
     method = make_method("fsar", clients)
-    assert method.parts_of("client-0") == {}
+    assert method.parts(clients["client-0"].info) == {}
 
 
 def test_groups_pass_through():
     clients = {"client-0": make_client(0)}
     method = make_method("fsar", clients)
     server = replace(initial_state(method, 0), groups={"g": {"t": torch.ones(1)}})
-    new = method.combine(server, iter([]))
+    new = combine(method, server, iter([]))
     assert isinstance(new, ServerState) and new.groups == server.groups

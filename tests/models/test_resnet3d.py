@@ -13,12 +13,12 @@ from fedaction.data.samples import Examples
 from fedaction.engines.base import Training
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
-from fedaction.federation.scope import GLOBAL, LOCAL, Rule, Scope, ScopeTable
+from fedaction.evaluation.site import Question
+from fedaction.federation.scope import GLOBAL, LOCAL, Rule, ScopeTable
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job
-from fedaction.federation.tree import tensors_of
 from fedaction.methods import METHODS
-from fedaction.methods.start import fresh, initial_state
+from fedaction.methods.start import initial_state
 from fedaction.models.heads import Classifier
 from fedaction.models.layers import BatchNorm, use_stacked_form
 from fedaction.models.resnet3d import BLOCKS, MEAN, STD, Conv3d, ResNet3D
@@ -257,23 +257,23 @@ def test_both_engines_train_it_alike(double):
     kind = METHODS["fedavg"]
     method = _Video([client.info for client in clients.values()], kind.settings_type())
     server = initial_state(method, 3)
-    jobs = []
-    for name, client in clients.items():
-        values, scopes = tensors_of(fresh(method, client.info, 3)), method.scopes_of(name)
-        local = {n: t.detach() for n, t in values.items() if scopes[n] is Scope.LOCAL}
-        jobs.append(Job(name, "video", 0, 1, method.payload(server, client.info), local))
-    assert all(set(job.local) == {"classifier.weight", "classifier.bias"} for job in jobs)
+    jobs = [Job(name, "video", 0, 1, method.payload(server, client.info)) for name, client in clients.items()]
     training = Training(seed=3, batch_size=2, local_epochs=1, lr=0.01)
     cpu = torch.device("cpu")
     one = SequentialEngine(method, clients, training, cpu)
     other = VectorisedEngine(method, clients, training, cpu)
     for a, b in zip(one.train(jobs), other.train(jobs), strict=True):
         assert a.client == b.client
-        for mine, theirs in ((a.tree, b.tree), (a.local, b.local)):
+        keeps = [engine.store.pending(a.client) for engine in (one, other)]
+        assert set(keeps[0]) == {"classifier.weight", "classifier.bias"}
+        for mine, theirs in ((a.tree, b.tree), keeps):
             assert mine.keys() == theirs.keys()
             for n in mine:
                 torch.testing.assert_close(mine[n], theirs[n], atol=1e-9, rtol=1e-9, msg=f"{a.client} {n}")
         assert not torch.equal(a.tree["conv1.weight"], server.shared["conv1.weight"])
-    for a, b in zip(one.evaluate(jobs), other.evaluate(jobs), strict=True):
-        assert torch.equal(a.predicted, b.predicted) and a.loss == pytest.approx(b.loss, abs=1e-9)
+    question = Question(evidence=("confusion",))
+    for a, b in zip(one.evaluate(jobs, question), other.evaluate(jobs, question), strict=True):
+        assert a.client == b.client and a.evidence == b.evidence and "matrix" in a.evidence["confusion"]
+        assert a.metrics.keys() == b.metrics.keys() == {"accuracy", "loss"}
+        assert a.metrics["loss"] == pytest.approx(b.metrics["loss"], abs=1e-9)
     one.close()

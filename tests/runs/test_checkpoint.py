@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedaction.engines.store import LocalState
 from fedaction.federation.files import clear_partial, write_atomically
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree
 from fedaction.runs.checkpoint import CheckpointError, RunState, latest_checkpoint, load_checkpoint, save_checkpoint
+from fedaction.server.state import FederationState
 
 ALL = 10**9
 """More metrics than any checkpoint here asks for."""
@@ -37,13 +39,11 @@ def tree(number: int) -> dict[str, torch.Tensor]:
 
 def make_state(round: int = 4) -> RunState:
     shared = tree(round)
+    groups: dict[str, Tree] = {"skeleton": tree(1), "video": {}}
+    server = ServerState(version=round - 1, shared=shared, groups=groups, ahead=tree(30), memory=shared)
     return RunState(
-        round=round,
-        server=ServerState(
-            version=round - 1, shared=shared, groups={"skeleton": tree(1), "video": {}}, memory=shared
-        ),
-        locals={"client-0": tree(10 + round), "client-7": tree(20 + round)},
-        visits={"client-0": round, "client-3": 1, "client-7": 2},
+        FederationState(round, server, visits={"client-0": round, "client-3": 1, "client-7": 2}),
+        LocalState({"client-0": tree(10 + round), "client-7": tree(20 + round)}, {"client-3": tree(40)}),
         metrics_length=100 * round,
         best=(1 / 3, round - 1),
     )
@@ -59,10 +59,12 @@ def assert_same(one: RunState, other: RunState) -> None:
         other.server.version,
         other.metrics_length,
     )
-    assert (dict(one.visits), one.best) == (dict(other.visits), other.best)
+    assert (dict(one.federation.visits), one.best) == (dict(other.federation.visits), other.best)
     assert bits(one.server.shared) == bits(other.server.shared)
     assert bits(one.server.memory) == bits(other.server.memory)
-    for here, there in ((one.server.groups, other.server.groups), (one.locals, other.locals)):
+    assert bits(one.server.ahead) == bits(other.server.ahead)
+    pairs = [(one.server.groups, other.server.groups), (one.locals.committed, other.locals.committed)]
+    for here, there in (*pairs, (one.locals.pending, other.locals.pending)):
         assert {name: bits(values) for name, values in here.items()} == {n: bits(v) for n, v in there.items()}
 
 
@@ -85,7 +87,7 @@ def test_a_checkpoint_comes_back_to_the_last_bit(tmp_path):
 def test_tensors_that_are_views_or_need_gradients_are_kept_as_values(tmp_path):
     base = torch.arange(12.0).view(3, 4).requires_grad_()
     shared = {"transposed": base.t(), "part": base[1:, ::2], "leaf": base}
-    state = RunState(1, ServerState(1, shared, memory=shared))
+    state = RunState(FederationState(1, ServerState(1, shared, memory=shared)))
     save_checkpoint(tmp_path, state, keep=1)
     found = load_checkpoint(tmp_path, "round-000001")
     for name, values in shared.items():
@@ -105,9 +107,8 @@ def test_saving_twice_writes_the_same_bytes(tmp_path):
 def test_odd_names_of_clients_and_groups_survive(tmp_path, name):
     state = replace(
         make_state(),
-        server=ServerState(3, tree(0), {name: tree(1), "other": tree(2)}),
-        locals={name: tree(3), "other": tree(4)},
-        visits={name: 2},
+        federation=FederationState(4, ServerState(3, tree(0), {name: tree(1), "other": tree(2)}), visits={name: 2}),
+        locals=LocalState({name: tree(3), "other": tree(4)}),
     )
     save_checkpoint(tmp_path, state, keep=2)
     assert_same(load_checkpoint(tmp_path, "round-000004"), state)
@@ -249,8 +250,8 @@ def test_a_checkpoint_whose_metrics_are_not_there_is_passed_over(tmp_path):
 def test_another_format_is_refused(tmp_path):
     save_checkpoint(tmp_path, make_state(), 2)
     path = tmp_path / "round-000004.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
-    with pytest.raises(CheckpointError, match="has format 2, this version reads 1"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 3}))
+    with pytest.raises(CheckpointError, match="has format 3, this version reads 2"):
         load_checkpoint(tmp_path, "round-000004")
 
 

@@ -11,7 +11,7 @@ from fedaction.methods.start import fresh, initial_state
 from fedaction.models.layers import BatchNorm
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import parse_recipe
-from fedaction.runs.single import snapshot_rounds
+from fedaction.runs.snapshots import snapshot_rounds
 from fedaction.runs.study import run_study
 from tests.conftest import CROSS_MODAL, LABELLED, TINY, make_method, mixed_clients
 

@@ -69,7 +69,7 @@ def test_keys_of_another_source_are_unknown():
         ("lr", float("nan")),
         ("lr", float("inf")),
         ("quorum", 1.5),
-        ("drop_out", 1.0),
+        ("failure_rate", 1.0),
         ("seeds", []),
         ("seeds", 3),
         ("engine", "warp"),
@@ -361,7 +361,7 @@ def test_what_changes_the_result_changes_the_hash():
         {"tau": 0.9},
         {"model_width": 8},
         {"batch_size": 16},
-        {"drop_out": 0.1},
+        {"failure_rate": 0.1},
         {"engine": "vectorised"},  # another order of additions, so other last bits
     ]
     hashes = [configuration(**values) for values in changed]

@@ -12,12 +12,16 @@ import torch
 
 from fedaction.data.client import ClientData
 from fedaction.engines.base import choose_device
+from fedaction.engines.store import LocalState
 from fedaction.federation.tree import Tree
 from fedaction.report import write_report
 from fedaction.runs.checkpoint import RunState, load_checkpoint
 from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.single import SingleRun
+from fedaction.server.federation import combine
+from fedaction.server.rounds import Rounds
+from fedaction.server.schedule import Cast
 from tests.conftest import TINY, make_client, mixed_clients
 
 ENGINES = ["sequential", "vectorised"]
@@ -70,6 +74,11 @@ class Done:
     def state(self, round: int) -> RunState:
         return load_checkpoint(self.folder / "checkpoints", f"round-{round:06d}")
 
+    def cast(self, round: int) -> Cast:
+        rounds = self.run.rounds
+        assert isinstance(rounds, Rounds)
+        return rounds.participation.choose(round, self.run.federation.members)
+
     def server(self, round: int, name: str) -> float | int | None:
         (row,) = [r for r in self.rows if (r.round, r.client, r.split, r.name) == (round, "", "server", name)]
         return row.value
@@ -94,7 +103,7 @@ def same(one: Tree, other: Tree) -> bool:
 
 def same_server(one: RunState, other: RunState) -> bool:
     return one.server.version == other.server.version and all(
-        same(a, b) for a, b in ((one.server.shared, other.server.shared), (one.server.memory, other.server.memory))
+        same(a, b) for a, b in ((one.server.shared, other.server.shared), (one.server.ahead, other.server.ahead))
     )
 
 
@@ -129,7 +138,7 @@ def test_metrics_hold_no_clock_times(plain, tmp_path):
 def test_clock_times_have_their_own_file(plain):
     lines = [json.loads(line) for line in (plain.folder / "clock.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [1, 2, 3]
-    assert all(0 < line["train"] <= line["total"] < 600 for line in lines)
+    assert all(0 < line["train"] <= line["total"] for line in lines)
 
 
 def test_the_best_checkpoint_is_that_of_the_best_round(plain):
@@ -145,14 +154,14 @@ def test_the_best_checkpoint_is_that_of_the_best_round(plain):
 
 def test_the_evidence_fits_the_test_sets(plain):
     evidence = json.loads((plain.folder / "evidence.json").read_text())
-    for name, client in plain.run.clients.items():
+    for name, client in plain.run.assembly.clients.items():
         matrix = evidence["confusion"][name]["matrix"]
         assert [sum(row) for row in matrix] == client.test.y.bincount(minlength=len(client.info.classes)).tolist()
         right = sum(matrix[i][i] for i in range(len(matrix)))
         assert right / len(client.test) == pytest.approx(plain.clients(3, "test", "accuracy")[name])
         graph = evidence["topology"][name]
         assert len(graph["A"]) == len(graph["I"]) == len(graph["U"]) == JOINTS[name]
-        assert graph["alpha"] == pytest.approx(float(plain.state(3).locals[name]["topology.alpha"]))
+        assert graph["alpha"] == pytest.approx(float(plain.state(3).locals.committed[name]["topology.alpha"]))
         assert len(evidence["samples"][name]) == 1
 
 
@@ -178,7 +187,8 @@ def test_training_changes_the_model_and_what_clients_keep(plain):
     assert other.server.version == 3
     assert not any(torch.equal(one.server.shared[n], other.server.shared[n]) for n in one.server.shared)
     for name in JOINTS:
-        assert not torch.equal(one.locals[name]["classifier.weight"], other.locals[name]["classifier.weight"])
+        weights = [state.locals.committed[name]["classifier.weight"] for state in (one, other)]
+        assert not torch.equal(*weights)
 
 
 # What does not matter
@@ -196,7 +206,7 @@ def test_the_order_in_which_clients_are_listed_does_not_matter(tmp_path, engine)
     clients = mixed_clients()
     orders = [clients, dict(reversed(clients.items()))]
     done = [
-        carry_out(tmp_path / str(i), order, engine=engine, clients_per_round=4, drop_out=0.2)
+        carry_out(tmp_path / str(i), order, engine=engine, clients_per_round=4, failure_rate=0.2)
         for i, order in enumerate(orders)
     ]
     one, other = [(d.folder / "metrics.jsonl").read_bytes() for d in done]
@@ -215,8 +225,8 @@ def test_the_seed_matters(plain, tmp_path):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_round_below_its_quorum_changes_nothing_and_says_so(tmp_path, engine):
-    done = carry_out(tmp_path, engine=engine, rounds=4, seeds=[4], drop_out=0.4, quorum=0.6)
-    plans = {round: done.run.schedule.plan(round, done.run.members) for round in range(1, 5)}
+    done = carry_out(tmp_path, engine=engine, rounds=4, seeds=[4], failure_rate=0.4, quorum=0.6)
+    plans = {round: done.cast(round) for round in range(1, 5)}
     failed = [round for round, plan in plans.items() if len(plan.working) < 3]
     assert failed == [2, 3], "choose another seed: rounds of both kinds are needed, a good one first"
     for round, plan in plans.items():
@@ -227,10 +237,12 @@ def test_a_round_below_its_quorum_changes_nothing_and_says_so(tmp_path, engine):
     for round in failed:
         before, after = done.state(round - 1), done.state(round)
         assert same_server(before, after)
-        assert before.locals.keys() == after.locals.keys()
-        assert all(same(before.locals[name], after.locals[name]) for name in before.locals)
+        kept, still = before.locals.committed, after.locals.committed
+        assert kept.keys() == still.keys() and not after.locals.pending
+        assert all(same(kept[name], still[name]) for name in kept)
         assert done.clients(round, "test", "loss") == done.clients(round - 1, "test", "loss")
-        assert sum(after.visits.values()) == sum(before.visits.values()) + 5  # they were asked all the same
+        visits = [sum(state.federation.visits.values()) for state in (before, after)]
+        assert visits[1] == visits[0] + 5  # they were asked all the same
     assert done.state(4).server.version == 4 - len(failed)
     said = [text for text in done.heard.said if "quorum (60%)" in text]
     assert [text.split(":")[0] for text in said] == [f"round {round}" for round in failed]
@@ -244,12 +256,12 @@ def test_a_round_without_any_answer_goes_by(tmp_path):
         assert (done.server(round, "late"), done.server(round, "bytes_up")) == (1, 0)
         assert done.clients(round, "train", "loss") == {}
     state = done.state(2)
-    assert state.server.version == 0 and not state.locals
+    assert state.server.version == 0 and not state.locals.committed
 
 
 def test_late_answers_are_ignored(tmp_path):
     done = carry_out(tmp_path, rounds=2, deadline=0.1, quorum=0.0)
-    plans = {round: done.run.schedule.plan(round, done.run.members) for round in (1, 2)}
+    plans = {round: done.cast(round) for round in (1, 2)}
     late = {name for plan in plans.values() for name in plan.late}
     assert late and len(late) < 5, "choose another deadline: both kinds of client are needed"
     worked = {name for plan in plans.values() for name in plan.working}
@@ -257,8 +269,8 @@ def test_late_answers_are_ignored(tmp_path):
         assert done.server(round, "late") == len(plan.late)
         assert done.server(round, "bytes_up") == sum(payload_bytes(JOINTS[name]) for name in plan.working)
         assert not done.clients(round, "train", "loss").keys() & set(plan.late)
-    assert done.state(2).locals.keys() == worked < JOINTS.keys()
-    assert dict(done.state(2).visits) == dict.fromkeys(JOINTS, 2)
+    assert done.state(2).locals.committed.keys() == worked < JOINTS.keys()
+    assert dict(done.state(2).federation.visits) == dict.fromkeys(JOINTS, 2)
 
 
 # Refused updates
@@ -291,27 +303,27 @@ def test_an_update_with_nan_is_refused_and_the_round_goes_on(tmp_path, engine):
         assert word in done.heard.said[0]
     # The refused client keeps what it had; the others train as if nothing had happened.
     before, after = done.state(2), done.state(3)
-    assert same(before.locals["client-1"], after.locals["client-1"])
+    assert same(before.locals.committed["client-1"], after.locals.committed["client-1"])
     losses = sound.clients(3, "train", "loss")
     del losses["client-1"]
     assert done.clients(3, "train", "loss") == losses
     for name in losses:
-        assert same(after.locals[name], sound.state(3).locals[name])
+        assert same(after.locals.committed[name], sound.state(3).locals.committed[name])
     # The server has combined the two others, and only them.
     run = sound.run
-    makers = run._engine()
-    jobs = [run._job(before, name, 3, run.method.payload) for name in sorted(losses)]
-    expected = run.method.combine(before.server, makers.train(jobs))
+    makers = run.engine(before)
+    jobs = [run.federation.job(before.server, name, 3) for name in sorted(losses)]
+    expected = combine(run.assembly.method, before.server, makers.train(jobs))
     makers.close()
-    assert same(after.server.shared, expected.shared) and same(after.server.memory, expected.memory)
+    assert same(after.server.shared, expected.shared) and same(after.server.ahead, expected.ahead)
     assert all(bool(torch.isfinite(t).all()) for t in after.server.shared.values())
 
 
 def test_a_client_that_is_refused_from_the_start_keeps_nothing(tmp_path):
     clients = mixed_clients()
     done = carry_out(tmp_path, {**clients, "client-2": with_nan(clients["client-2"])}, rounds=2)
-    assert done.state(2).locals.keys() == JOINTS.keys() - {"client-2"}
-    assert done.state(2).visits["client-2"] == 2
+    assert done.state(2).locals.committed.keys() == JOINTS.keys() - {"client-2"}
+    assert done.state(2).federation.visits["client-2"] == 2
     assert "client-2" in done.clients(2, "test", "accuracy")  # the model still serves it
     assert "client-2" not in done.clients(2, "train", "loss")
 
@@ -320,7 +332,7 @@ def test_refused_updates_count_against_the_quorum(tmp_path):
     clients = {name: with_nan(client) if name != "client-0" else client for name, client in mixed_clients().items()}
     done = carry_out(tmp_path, clients, rounds=1, quorum=0.5)
     assert (done.server(1, "participants"), done.server(1, "refused"), done.server(1, "combined")) == (1, 4, 0)
-    assert done.state(1).server.version == 0 and not done.state(1).locals
+    assert done.state(1).server.version == 0 and not done.state(1).locals.committed
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -342,9 +354,10 @@ def test_a_graph_that_diverged_is_left_out_of_the_evidence(tmp_path):
     clients = {"client-0": make_client(0), "client-1": make_client(1)}
     done = carry_out(tmp_path, clients, rounds=1)
     state = done.state(1)
-    own = {**state.locals["client-1"], "topology.U": torch.full((3, 25, 25), math.nan)}
-    engine = done.run._engine()
-    done.run._finish(replace(state, locals={**state.locals, "client-1": own}), engine)
+    kept = state.locals.committed
+    own = {**kept["client-1"], "topology.U": torch.full((3, 25, 25), math.nan)}
+    engine = done.run.engine(replace(state, locals=LocalState({**kept, "client-1": own})))
+    done.run._finish(state, engine)
     engine.close()
     assert json.loads((tmp_path / "evidence.json").read_text())["topology"].keys() == {"client-0"}
 
@@ -359,7 +372,7 @@ def test_traffic_is_what_the_tensors_weigh_and_frozen_ones_go_once(tmp_path, eng
     seen: set[str] = set()
     repeated = False
     for round in range(1, 5):
-        chosen = done.run.schedule.plan(round, done.run.members).chosen
+        chosen = done.cast(round).chosen
         assert len(chosen) == 2
         up = sum(payload_bytes(JOINTS[name]) for name in chosen)
         first = sum(frozen_bytes(JOINTS[name]) for name in chosen if name not in seen)
@@ -371,8 +384,8 @@ def test_traffic_is_what_the_tensors_weigh_and_frozen_ones_go_once(tmp_path, eng
 
 
 def test_clients_that_drop_out_are_sent_the_model_all_the_same(tmp_path):
-    done = carry_out(tmp_path, rounds=3, drop_out=0.5, quorum=0.0)
-    plans = {round: done.run.schedule.plan(round, done.run.members) for round in (1, 2, 3)}
+    done = carry_out(tmp_path, rounds=3, failure_rate=0.5, quorum=0.0)
+    plans = {round: done.cast(round) for round in (1, 2, 3)}
     assert any(plan.dropped for plan in plans.values())
     everyone = sum(payload_bytes(joints) for joints in JOINTS.values())
     frozen = sum(frozen_bytes(joints) for joints in JOINTS.values())

@@ -6,9 +6,10 @@ import pytest
 
 from fedaction.federation.clock import Clock
 from fedaction.federation.settings import RecipeError
+from fedaction.federation.state import Job
 from fedaction.server.devices import FLEETS, deal_devices, fleet_of
-from fedaction.server.events import Events, Flight, InFlight
-from fedaction.server.rounds import Rounds
+from fedaction.server.flights import Flight, InFlight
+from fedaction.server.schedule import Participation, Turns
 
 
 class Person:
@@ -27,23 +28,26 @@ def clock_of(fleet: str, epochs: int = 1) -> Clock:
 
 
 def synchronous(fleet: str, rounds: int) -> float:
-    schedule, time = Rounds(seed=0, clock=clock_of(fleet)), 0.0
+    schedule, time = Participation(seed=0, clock=clock_of(fleet)), 0.0
     for round in range(1, rounds + 1):
-        time = schedule.plan(round, PEOPLE, time).end
+        time = schedule.choose(round, PEOPLE, time).end
     return time
 
 
 def asynchronous(fleet: str, updates: int) -> tuple[float, dict[str, int]]:
     """When so many updates have come, and how many of them from each client."""
-    events = Events(0, clock_of(fleet))
-    first = events.first(PEOPLE)
-    flights = InFlight(Flight(c, n, 0, events.span(c, n, 0.0), {}) for n, c in enumerate(first, 1))
+    clock, first = clock_of(fleet), Turns(0).first(PEOPLE)
+
+    def flight(client: str, number: int, now: float) -> Flight:
+        return Flight(Job(client, "video", 0, 1, {}, number), clock.span(client, number, now))
+
+    flights = InFlight(flight(c, n, 0.0) for n, c in enumerate(first, 1))
     count, number, time = dict.fromkeys((p.id for p in PEOPLE), 0), len(first), 0.0
     for _ in range(updates):
-        found = flights.land()
-        time, number = found.span.finish, number + 1
-        count[found.client] += 1
-        flights.add(Flight(found.client, number, 0, events.span(found.client, number, time), {}))
+        landed = flights.land()
+        client, time, number = landed.job.client, landed.span.finish, number + 1
+        count[client] += 1
+        flights.add(flight(client, number, time))
     return time, count
 
 

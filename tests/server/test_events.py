@@ -89,13 +89,28 @@ def test_the_server_mixes_as_algorithm_1_says(tmp_path, monkeypatch):
 def test_nothing_moves_when_everyone_returns_what_it_was_sent(tmp_path, monkeypatch):
     def idle(_, jobs):
         for job in jobs:
-            yield Update(job.client, job.group, job.version, {n: t.clone() for n, t in job.payload.items()}, {}, 1.0)
+            yield Update(job.client, job.group, job.version, {n: t.clone() for n, t in job.payload.items()}, 1.0)
 
     monkeypatch.setattr(SequentialEngine, "train", idle)
     done = run(tmp_path, rounds=3)
-    first, last = initial_state(done.run.method, 0), done.state(3).server
+    first, last = initial_state(done.run.assembly.method, 0), done.state(3).server
     assert same(first.shared, last.shared)
     assert last.version == 15  # a round is as many updates as there are clients
+
+
+@pytest.mark.parametrize("method", ["edge", "fedbuff"])
+def test_the_result_does_not_depend_on_how_many_jobs_are_trained_at_a_time(tmp_path, method):
+    """Though the learning rate falls from round to round: a job has that of the round it was given out in."""
+    devices = fleet(tmp_path, *[f"seconds_per_epoch = {s}" for s in (2, 3, 5, 7, 30)])
+    settings = {"method": method, "devices": devices, "rounds": 5, "updates_per_round": 2, "lr_decay": 0.5}
+    if method == "fedbuff":
+        settings["buffer"] = 2
+    one, four = (run(tmp_path / f"{n}", **settings, workers=n) for n in (1, 4))
+    assert same(one.state(5).server.shared, four.state(5).server.shared)
+    assert (one.folder / "metrics.jsonl").read_bytes() == (four.folder / "metrics.jsonl").read_bytes()
+    stacked = run(tmp_path / "stacked", **settings, engine="vectorised")
+    for name, tensor in one.state(5).server.shared.items():
+        torch.testing.assert_close(stacked.state(5).server.shared[name], tensor, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("engine", ["sequential", "vectorised"])
@@ -115,7 +130,7 @@ def test_a_run_stopped_after_any_round_goes_on_to_the_same_bytes(tmp_path, metho
     for stop in (1, 2, 3):
         folder = tmp_path / f"stopped-{stop}"
         run(folder, **{**settings, "rounds": stop})
-        state = load_checkpoint(folder / "checkpoints", f"round-{stop:06d}")
+        state = load_checkpoint(folder / "checkpoints", f"round-{stop:06d}").federation
         assert state.flights and all(flight.span.finish >= state.time for flight in state.flights)
         run(folder, **settings)
         for name in ("metrics.jsonl", "checkpoints/round-000004.json", "checkpoints/round-000004.safetensors"):
@@ -129,17 +144,17 @@ def test_a_run_stopped_after_any_round_goes_on_to_the_same_bytes(tmp_path, metho
 def test_a_checkpoint_holds_one_copy_of_a_model_that_many_were_sent(tmp_path):
     done = run(tmp_path, rounds=1, updates_per_round=1, workers=1)
     record = json.loads((tmp_path / "checkpoints" / "round-000001.json").read_text())
-    pending = [flight for flight in done.state(1).flights if flight.update is None]
+    pending = [flight for flight in done.state(1).federation.flights if flight.update is None]
     # Four were sent the first model, one the second, which is the server's own.
-    assert len(pending) == 5 and len(record["aliases"]) == 4 * len(pending[0].payload)
+    assert len(pending) == 5 and len(record["aliases"]) == 4 * len(pending[0].job.payload)
     size = (tmp_path / "checkpoints" / "round-000001.safetensors").stat().st_size
-    assert size < 4 * tree_bytes(pending[0].payload)
+    assert size < 4 * tree_bytes(pending[0].job.payload)
 
 
 def test_lost_answers_are_asked_for_again_and_vanished_devices_are_not_waited_for(tmp_path):
     devices = fleet(
         tmp_path,
-        "seconds_per_epoch = 2\ndrop_out = 0.5",
+        "seconds_per_epoch = 2\nfailure_rate = 0.5",
         "seconds_per_epoch = 3\nvanishes = 7",
         *["seconds_per_epoch = 4"] * 3,
     )
@@ -176,7 +191,7 @@ def test_updates_that_are_too_old_or_not_finite_are_refused_and_the_run_goes_on(
 
 def test_with_fewer_at_once_idle_clients_take_their_turn(tmp_path):
     done = run(tmp_path, rounds=10, clients_per_round=2)
-    assert all(len(done.state(round).flights) == 2 for round in range(1, 11))
+    assert all(len(done.state(round).federation.flights) == 2 for round in range(1, 11))
     heard = {name for round in range(1, 11) for name in done.clients(round, "train", "updates")}
     assert heard == set(NAMES)
 

@@ -18,7 +18,7 @@ from fedaction.analyses.study import NotApplicable, Study, Trained, plain, some
 from fedaction.evaluation.cka import centred_gram, cka_matrix
 from fedaction.evaluation.features import block_features
 from fedaction.evaluation.topology import between
-from fedaction.report.page import spelled
+from fedaction.methods import title_of
 
 _METHODS, _CLIENTS, _SEQUENCES = 3, 8, 256
 
@@ -42,7 +42,7 @@ def cka(study: Study, say: Callable[[str], None]) -> Finding:
         found[method] = _aligned(trained, shown, say)
     assert inputs is not None
     blocks = max(len(matrices) for matrices in found.values())
-    rows = [(spelled(m), *(number(_mean(b)) for b in matrices)) for m, matrices in found.items()]
+    rows = [(title_of(m), *(number(_mean(b)) for b in matrices)) for m, matrices in found.items()]
     values: dict[str, Any] = {
         m: {"clients": names[m], "blocks": matrices, "mean": [_mean(b) for b in matrices]}
         for m, matrices in found.items()
@@ -72,7 +72,7 @@ def _aligned(trained: Trained, inputs: Inputs, say: Callable[[str], None]) -> li
         net, x = trained.net(client), inputs.shown_to(client).to(trained.device)
         blocks: Any = getattr(net.module, "blocks", None)
         if not isinstance(blocks, int):
-            raise NotApplicable(f"the network of {trained.method.name} is not cut into blocks")
+            raise NotApplicable(f"the network of {trained.method.title} is not cut into blocks")
         return [centred_gram(block_features(net, x, block + 1)).cpu() for block in range(blocks)]
 
     grams = list(trained.each(grams_of, inputs.clients, lambda what: say(f"cka: {what}")))
@@ -104,7 +104,7 @@ def _picture(found: dict[str, list[Tensor]], names: dict[str, list[str]]) -> Fig
             )
             axes.set_title(f"block {column + 1}: mean {number(_mean(matrix), 2)}", loc="left", fontweight="normal")
             if column == 0:
-                axes.set_ylabel(spelled(method), fontweight="bold", color="black")
+                axes.set_ylabel(title_of(method), fontweight="bold", color="black")
     if image is not None:
         scale(figure, image, figure.axes, "linear CKA", shrink=0.7, aspect=28)
     return figure

@@ -18,9 +18,10 @@ from fedaction.analyses.draw import COLOURS, MARKS, SOFT, canvas, label
 from fedaction.analyses.finding import Finding, Table, number, points
 from fedaction.analyses.study import NotApplicable, Study, plain
 from fedaction.federation.settings import RecipeError
+from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
 from fedaction.report.clock import Clocked, clocked, unit_of
-from fedaction.report.page import duration, spelled
+from fedaction.report.page import duration
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.study import parts_of
 from fedaction.server.devices import FLEETS, deal_devices, fleet_of
@@ -124,10 +125,10 @@ def _rows(
         accuracies.append(points(_over(seeds, lambda seed: _end(seed.recordings))))
     time = duration(statistics.fmean(seed.time for seed in seeds))
     name = f"all {len(whole)}" if len(whole) > 1 else next(iter(groups))
-    rows = [(f"{spelled(method)}, {name}", *accuracies, time, when, *_cells(seeds, whole))]
+    rows = [(f"{title_of(method)}, {name}", *accuracies, time, when, *_cells(seeds, whole))]
     if len(whole) > 1:
         blank = ("",) * (len(accuracies) + 2)
-        rows += [(f"{spelled(method)}, {group}", *blank, *_cells(seeds, own)) for group, own in groups.items()]
+        rows += [(f"{title_of(method)}, {group}", *blank, *_cells(seeds, own)) for group, own in groups.items()]
     return rows
 
 
@@ -222,7 +223,7 @@ def _notes(
             f"seed, whose mean {study.measure} is the target or better; the mean is over the seeds that reached it."
         )
     if without:
-        names = ", ".join(map(spelled, without))
+        names = ", ".join(map(title_of, without))
         notes.append(f"Left out: {names}, which ran without a clock; devices = ... in the recipe gives them one.")
     if any(len(g) == _SHOWN and all(len(own) == 1 for own in g.values()) for g in groups.values()):
         notes.append(f"Of a method's devices at most {_SHOWN} have a row and a bar; all are in the JSON file.")
@@ -239,7 +240,7 @@ def _picture(runs: Runs, groups: Mapping[str, Groups], target: float | None, mea
     figure = canvas(9, 4.3 + 0.24 * bars)
     above, below = figure.subplots(2, 1, height_ratios=[3.5, 0.24 * bars + 0.3])
     for place, (method, own) in enumerate(runs.items()):
-        _line(above, _curve(own), place, spelled(method), seconds)
+        _line(above, _curve(own), place, title_of(method), seconds)
     if target is not None:
         above.axhline(100 * target, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
         place_of = above.get_yaxis_transform()
@@ -286,7 +287,7 @@ def _bars(axes: Axes, runs: Runs, groups: Mapping[str, Groups], unit: float) -> 
                 va="center",
                 fontsize=8,
             )
-            names.append((row, f"{spelled(method)}: {label(name, 34)}"))
+            names.append((row, f"{title_of(method)}: {label(name, 34)}"))
             row += 1
         row += 0.8
     axes.set_yticks([y for y, _ in names], [text for _, text in names])

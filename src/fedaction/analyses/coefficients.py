@@ -13,7 +13,7 @@ from fedaction.analyses.draw import COLOURS, MARKS, RULE, SOFT, canvas, label
 from fedaction.analyses.finding import Finding, Table, number
 from fedaction.analyses.study import NotApplicable, Study, plain
 from fedaction.evaluation.topology import drift
-from fedaction.report.page import spelled
+from fedaction.methods import title_of
 
 _SHOWN = 20  # clients
 SYMBOLS = {"alpha": "α", "beta": "β", "gamma": "γ"}
@@ -23,14 +23,14 @@ MEANINGS = {"alpha": "body's own graph A", "beta": "shared I", "gamma": "own U"}
 def coefficients(study: Study) -> Finding:
     """See the module."""
     method = study.recipe.run.method
-    locals_ = study.states[method].locals
+    locals_ = study.states[method].locals.committed
     found = {
         client: {name: float(tree[f"topology.{name}"]) for name in SYMBOLS if f"topology.{name}" in tree}
         for client, tree in sorted(locals_.items())
     }
     found = {client: own for client, own in found.items() if own}
     if not found:
-        raise NotApplicable(f"{spelled(method)} learned no alpha, beta and gamma here")
+        raise NotApplicable(f"{title_of(method)} learned no alpha, beta and gamma here")
     moves = drift(found)
     shown = dict(list(found.items())[:_SHOWN])
     table = [(client, *(number(own[name]) for name in SYMBOLS)) for client, own in shown.items()]
@@ -39,8 +39,8 @@ def coefficients(study: Study) -> Finding:
     table.append(("smallest Δ", *(f"{ordered[name][0]:+.3f}" for name in SYMBOLS)))
     return Finding(
         title="Coefficients of the learned graph",
-        caption=f"{spelled(method)}: each client's α (body's own graph A), β (shared matrix I) and γ (its own matrix "
-        f"U), which all start at 1. {study.words}",
+        caption=f"{title_of(method)}: each client's α (body's own graph A), β (shared matrix I) and γ (its own "
+        f"matrix U), which all start at 1. {study.words}",
         table=Table(("client", *SYMBOLS.values()), tuple(table)),
         values={"coefficients": plain(found), "drift": plain(moves)},
         figure=_picture(shown),

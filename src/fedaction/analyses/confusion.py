@@ -14,8 +14,8 @@ from torch import Tensor
 from fedaction.analyses.draw import canvas, heat, label, scale
 from fedaction.analyses.finding import Finding, Table, points
 from fedaction.analyses.study import NotApplicable, Study, plain
+from fedaction.methods import title_of
 from fedaction.report.files import Confusion, read_evidence
-from fedaction.report.page import spelled
 
 _CLIENTS = 6  # drawn
 _NAMED = 24  # classes, at most, for their names to be readable
@@ -40,7 +40,7 @@ def confusion(study: Study) -> Finding:
         }
     shown = dict(list(found.items())[:_CLIENTS])
     left = (f"Drawn: the first {_CLIENTS} of {len(found)} clients.",) if len(found) > _CLIENTS else ()
-    method = spelled(study.recipe.run.method)
+    method = title_of(study.recipe.run.method)
     guess = "that of the nearest training recording" if study.measure == "recall at 1" else "what was predicted"
     return Finding(
         title="Confusion matrices",

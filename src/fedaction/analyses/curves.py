@@ -19,7 +19,7 @@ from fedaction.analyses.draw import COLOURS, canvas, label, whole_rounds
 from fedaction.analyses.finding import Finding, Table, points
 from fedaction.analyses.study import NotApplicable, Study, plain
 from fedaction.evaluation.stability import Stability, stability
-from fedaction.report.page import spelled
+from fedaction.methods import title_of
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.study import METRIC, parts_of
 
@@ -55,7 +55,7 @@ def curves(study: Study) -> Finding:
             "stability": mean,
         }
         cells = [points(mean.get(f.name), 2) for f in fields(Stability)]
-        table.append((spelled(method), points(last), *cells))
+        table.append((title_of(method), points(last), *cells))
     heads = ("mean change", "mean drop", "largest drop", "std at the end", "mean height")  # as in `Stability`
     several = max(map(len, runs.values()))
     seeds = f"means of {several} seeds, bands one standard deviation" if several > 1 else f"seed {study.seed}"
@@ -129,7 +129,7 @@ def _lines(axes: Axes, runs: Mapping[str, list[dict[str, Series]]], client: str,
         spread = [100 * std for _, std in curve.values()]
         colour = COLOURS[place % len(COLOURS)]
         dash = "-" if place < len(COLOURS) else "--"
-        axes.plot(x, y, dash, color=colour, label=spelled(method), linewidth=2.2 if place == 0 else 1.5)
+        axes.plot(x, y, dash, color=colour, label=title_of(method), linewidth=2.2 if place == 0 else 1.5)
         if any(spread):
             low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
             axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from fedaction.analyses.draw import COLOURS, SOFT, canvas, whole_rounds
 from fedaction.analyses.finding import Finding, Table, number, points
 from fedaction.analyses.study import NotApplicable, Study, plain
-from fedaction.methods.fdarn import FDARN
-from fedaction.report.page import spelled
+from fedaction.methods import title_of
 from fedaction.runs.metrics import Row, read_rows
 from fedaction.runs.study import parts_of
 
@@ -32,12 +31,12 @@ Series = dict[int, float]
 
 def discriminator(study: Study) -> Finding:
     """See the module."""
-    if FDARN.name not in study.states:
-        raise NotApplicable(f"{spelled(study.recipe.run.method)} has no modality discriminator; FDARN has one")
+    if "fdarn" not in study.states:
+        raise NotApplicable(f"{title_of(study.recipe.run.method)} has no modality discriminator; FDARN has one")
     seeds: list[list[Row]] = []
     for method, _, home in parts_of(study.recipe, study.folder):
         path = home / "metrics.jsonl"
-        if method == FDARN.name and path.exists():
+        if method == "fdarn" and path.exists():
             seeds.append([row for row in read_rows(path) if row.split == "train" and row.name in WORDS])
     seeds = [rows for rows in seeds if rows]
     if not seeds:

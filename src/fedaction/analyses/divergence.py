@@ -19,7 +19,7 @@ from fedaction.analyses.draw import COLOURS, canvas, label, whole_rounds
 from fedaction.analyses.finding import Finding, Table, number, points, significant
 from fedaction.analyses.study import NotApplicable, Study, plain
 from fedaction.evaluation.divergence import OWN, SENT, Consistency, consistency, deviations
-from fedaction.report.page import spelled
+from fedaction.methods import title_of
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.study import parts_of
 
@@ -83,7 +83,7 @@ def divergence(study: Study) -> Finding:
     values: dict[str, Any] = {}
     for method, parts in shown.items():
         values[method] = {name: _values(seeds) for name, seeds in parts.items()}
-        table += [(f"{spelled(method)}, {words(name)}", *_cells(seeds)) for name, seeds in parts.items()]
+        table += [(f"{title_of(method)}, {words(name)}", *_cells(seeds)) for name, seeds in parts.items()]
     return Finding(
         title="How unlike clients' updates are",
         caption="Standard deviation, over the clients of a round, of the L2 distance between the model that a client "
@@ -161,7 +161,7 @@ def _notes(shown: Mapping[str, Parts], alone: Sequence[str]) -> tuple[str, ...]:
     if any(len(parts) > _DRAWN for parts in shown.values()):
         notes.append(f"Drawn: the first {_DRAWN} parts of each network; all are in the table.")
     if alone:
-        notes.append(f"Left out: {', '.join(map(spelled, alone))}, of which no round has two clients.")
+        notes.append(f"Left out: {', '.join(map(title_of, alone))}, of which no round has two clients.")
     return tuple(notes)
 
 
@@ -183,7 +183,7 @@ def _picture(shown: Mapping[str, Parts]) -> Figure:
                 marker="o" if len(curve) == 1 else "",
             )
         axes.set_ylim(bottom=0)
-        axes.set_title(spelled(method), loc="left")
+        axes.set_title(title_of(method), loc="left")
         axes.set_ylabel("deviation of the L2 distance")
         axes.grid(axis="y")
         axes.legend(loc="upper right", ncols=3)

@@ -22,7 +22,7 @@ from fedaction.data.samples import in_memory
 from fedaction.evaluation.epsilon import Epsilon, chance_epsilon, empirical_epsilon
 from fedaction.evaluation.joints import mapped
 from fedaction.federation.seeds import generator
-from fedaction.report.page import spelled
+from fedaction.methods import title_of
 
 WARNING = (
     "This is a statistic of one pair of datasets and one trained model, without any randomised mechanism. It is not "
@@ -94,7 +94,7 @@ def epsilon(study: Study, say: Callable[[str], None]) -> Finding:
     return Finding(
         title="Empirical epsilon (not a privacy guarantee)",
         caption=f"{WARNING} {study.words}",
-        table=Table(("client", *(f"{spelled(m)} (chance), nats" for m in found)), tuple(rows)),
+        table=Table(("client", *(f"{title_of(m)} (chance), nats" for m in found)), tuple(rows)),
         values={"warning": WARNING, "methods": plain(values), "pairs": plain(pairs)},
         figure=_picture(found, chances, everyone),
         notes=(how, *notes),
@@ -141,7 +141,7 @@ def _picture(
             edges = (100 * item.edges).tolist()
             axes.stairs((100 * item.one).tolist(), edges, fill=True, color=colour, alpha=0.3, label="D")
             axes.stairs((100 * item.other).tolist(), edges, color=colour, linewidth=1.8, label="D′")
-        axes.set_title(f"{spelled(method)}: {label(first, 20)}", loc="left", fontsize=9)
+        axes.set_title(f"{title_of(method)}: {label(first, 20)}", loc="left", fontsize=9)
         axes.set_xlabel("probability of the predicted class, %")
         if column == 0:
             axes.set_ylabel("share of samples, %")
@@ -154,7 +154,7 @@ def _picture(
         rows = [row for row, name in enumerate(everyone) if name in own]
         y = [row + (place - (len(found) - 1) / 2) * height for row in rows]
         values = [own[everyone[row]].value for row in rows]
-        axes.barh(y, values, height * 0.85, color=COLOURS[place % len(COLOURS)], label=spelled(method))
+        axes.barh(y, values, height * 0.85, color=COLOURS[place % len(COLOURS)], label=title_of(method))
         for at, row in zip(y, rows, strict=True):
             chance = chances[method][everyone[row]]
             known = "chance alone" if place == len(found) - 1 and row == rows[-1] else None

@@ -28,9 +28,9 @@ from fedaction.engines.base import Applied
 from fedaction.evaluation.landscape import filter_direction, loss_surface, shape_of
 from fedaction.federation.seeds import generator
 from fedaction.federation.tree import Tree
+from fedaction.methods import title_of
 from fedaction.methods.base import Batch
 from fedaction.methods.central import EVERYONE
-from fedaction.report.page import spelled
 
 RADIUS, STEPS = 1.0, 17
 _METHODS, _CLIENTS, _SAMPLES = 3, 5, 16
@@ -42,7 +42,7 @@ def landscape(study: Study, say: Callable[[str], None]) -> Finding:
     compared = {method: study.trained(method) for method in methods}
     task = compared[methods[0]].method.task
     for method in [m for m, trained in compared.items() if (trained.method.task is None) is not (task is None)]:
-        notes += (f"Left out: {spelled(method)}, which has another loss.",)
+        notes += (f"Left out: {title_of(method)}, which has another loss.",)
         del compared[method]
     found: dict[str, dict[str, Tensor]] = {}  # by method and client
     together = _together(study, compared) if task is not None else {}
@@ -50,7 +50,7 @@ def landscape(study: Study, say: Callable[[str], None]) -> Finding:
         data = together or {k: c for k, c in trained.clients.items() if len(c.train) and k in _taught(trained)}
         able, few = some(data, _CLIENTS)
         if not able:
-            raise NotApplicable(f"no client with training samples has taken part in {spelled(method)}")
+            raise NotApplicable(f"no client with training samples has taken part in {title_of(method)}")
         notes += tuple(note for note in few if note not in notes)
         surfaces = trained.each(partial(_surface, trained, able), able, lambda what: say(f"landscape: {what}"))
         found[method] = dict(zip(able, surfaces, strict=True))
@@ -62,7 +62,7 @@ def landscape(study: Study, say: Callable[[str], None]) -> Finding:
         shape = shape_of(means[method], RADIUS)
         rows.append(
             (
-                spelled(method),
+                title_of(method),
                 number(shape.centre),
                 significant(shape.curvature),
                 points(shape.concave),
@@ -101,7 +101,7 @@ def landscape(study: Study, say: Callable[[str], None]) -> Finding:
 
 def _taught(trained: Trained) -> set[str]:
     """Clients that have taken part; where some tensors stay with clients, others still have the initial ones."""
-    return {*trained.state.locals} or {*trained.state.visits}
+    return {*trained.state.locals.committed} or {*trained.state.federation.visits}
 
 
 def _together(study: Study, compared: Mapping[str, Trained]) -> dict[str, ClientData]:
@@ -111,12 +111,12 @@ def _together(study: Study, compared: Mapping[str, Trained]) -> dict[str, Client
         taught = _taught(trained)
         found = {name: client for name, client in found.items() if name in taught or EVERYONE in taught}
     if not found:
-        raise NotApplicable(f"no client has taken part in all of {', '.join(map(spelled, compared))}")
+        raise NotApplicable(f"no client has taken part in all of {', '.join(map(title_of, compared))}")
     return found
 
 
 def _surface(trained: Trained, clients: Mapping[str, ClientData], client: str) -> Tensor:
-    net, leaves = trained.net(client), trained.method.plan(trained.run.clients[client].info).leaves
+    net, leaves = trained.net(client), trained.method.plan(trained.method.clients[client]).leaves
     loss_of = _loss(trained, clients[client], net)
     weights = {name: tensor.detach() for name, tensor in net.tensors.items()}
     if trained.method.task is not None:
@@ -124,7 +124,7 @@ def _surface(trained: Trained, clients: Mapping[str, ClientData], client: str) -
     moved = [name for name, leaf in leaves.items() if leaf.kind == "parameter"]
     one, other = (filter_direction(weights, moved, trained.seed, axis) for axis in (0, 1))
     if not one:
-        raise NotApplicable(f"the network of {trained.method.name} has no filters to move")
+        raise NotApplicable(f"the network of {trained.method.title} has no filters to move")
 
     return loss_surface(loss_of, weights, one, other, RADIUS, STEPS)
 
@@ -141,7 +141,7 @@ def _loss(trained: Trained, client: ClientData, net: Applied) -> Callable[[Tree]
     def loss(tree: Tree) -> float:
         moved = net.replaced(tree)
         if method.task is None:
-            return float(F.cross_entropy(method.predict(moved, x).double(), y))
+            return float(F.cross_entropy(moved(x).double(), y))
         return float(method.loss(moved, moved, Batch(x, y))[0])
 
     return loss
@@ -166,7 +166,7 @@ def _picture(means: dict[str, Tensor], words: str) -> Figure:
         lines = axes.contour(places, places, height.T, levels=levels, colors="white", linewidths=0.5, alpha=0.7)
         axes.clabel(lines, levels[1::3], fmt=_short, fontsize=7)
         axes.plot(0, 0, "+", color="white", markersize=9, markeredgewidth=1.8)
-        axes.set_title(spelled(method), loc="left")
+        axes.set_title(title_of(method), loc="left")
         axes.set_aspect("equal")
         axes.set_xticks([-RADIUS, 0, RADIUS])
         axes.set_yticks([-RADIUS, 0, RADIUS])
@@ -182,8 +182,8 @@ def _picture(means: dict[str, Tensor], words: str) -> Figure:
     middle = STEPS // 2
     for place, (method, surface) in enumerate(means.items()):
         colour = COLOURS[place % len(COLOURS)]
-        axes.plot(places, surface[:, middle].tolist(), color=colour, label=f"{spelled(method)}, first direction")
-        axes.plot(places, surface[middle].tolist(), "--", color=colour, label=f"{spelled(method)}, second direction")
+        axes.plot(places, surface[:, middle].tolist(), color=colour, label=f"{title_of(method)}, first direction")
+        axes.plot(places, surface[middle].tolist(), "--", color=colour, label=f"{title_of(method)}, second direction")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(_short)
     axes.yaxis.set_minor_formatter(_short)

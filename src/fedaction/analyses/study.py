@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,17 +13,19 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.client import ClientData
+from fedaction.data.samples import in_memory
 from fedaction.engines.base import Applied
 from fedaction.federation.processes import cores
-from fedaction.federation.progress import Quiet
 from fedaction.federation.settings import RecipeError
+from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree
-from fedaction.methods.start import fresh
-from fedaction.runs.checkpoint import RunState, latest_checkpoint, moved
+from fedaction.methods.base import Batch
+from fedaction.methods.start import first_tensors, fresh
+from fedaction.runs.assembly import Assembly
+from fedaction.runs.checkpoint import RunState, latest_checkpoint
 from fedaction.runs.metrics import measure_of
 from fedaction.runs.recipe import Recipe, load_recipe
-from fedaction.runs.single import SingleRun
 from fedaction.runs.study import load_clients, parts_of
 
 Result = TypeVar("Result")
@@ -35,27 +38,42 @@ class NotApplicable(Exception):
 class Trained:
     """One method's federation, as its last checkpoint has it."""
 
-    def __init__(self, recipe: Recipe, clients: Mapping[str, ClientData], folder: Path, state: RunState) -> None:
+    def __init__(self, recipe: Recipe, clients: Mapping[str, ClientData], state: RunState) -> None:
         """`recipe` names one method and one seed."""
         anywhere = recipe.run.model_copy(update={"device": "auto"})  # it may have been trained on another machine
-        self.run = SingleRun(Recipe(anywhere, recipe.source, recipe.methods), clients, folder, Quiet())
-        self.method, self.seed, self.device = self.run.method, self.run.seed, self.run.device
-        self.state = moved(state, self.device)
+        self.assembly = Assembly.of(Recipe(anywhere, recipe.source, recipe.methods), clients)
+        self.method, self.seed, self.device = self.assembly.method, self.assembly.seed, self.assembly.device
+        self.state = replace(state, federation=state.federation.to(self.device))
 
     @property
     def clients(self) -> Mapping[str, ClientData]:
         """The clients as the method sees them, in the order of their names, but for one that it never saw."""
-        unseen = self.run.recipe.run.unseen
-        return {name: client for name, client in sorted(self.run.clients.items()) if name != unseen}
+        unseen = self.assembly.recipe.run.unseen
+        return {name: client for name, client in sorted(self.assembly.clients.items()) if name != unseen}
 
     def tensors(self, client: str) -> Tree:
-        """All tensors of a client's network: the server's and its own."""
-        return self.run.tensors(self.state, client)
+        """All tensors of a client's network: the server's, its own and the frozen ones."""
+        info = self.method.clients[client]
+        own = self.state.locals.committed.get(client, {})
+        first = first_tensors(self.method, info, self.seed, self.device)
+        own = {name: tensor.to(self.device) for name, tensor in own.items()}
+        return {**first, **self.method.served(self.server, info), **own}
+
+    @property
+    def server(self) -> ServerState:
+        """What the server had learned."""
+        return self.state.server
 
     def net(self, client: str) -> Applied:
-        """A client's network, as at test time."""
-        info: ClientInfo = self.run.clients[client].info
-        return Applied(fresh(self.method, info, self.seed).to(self.device).eval(), self.tensors(client))
+        """A client's network as it is tested: with what its method adapts before a test."""
+        info = self.method.clients[client]
+        net = Applied(fresh(self.method, info, self.seed).to(self.device).eval(), self.tensors(client))
+        if not self.method.overrides("adapt"):
+            return net
+        train = in_memory(self.assembly.clients[client].train.on(self.device))
+        with torch.no_grad():
+            changes = self.method.adapt(net, Batch(train.x, train.y))
+        return Applied(net.module, {**net.tensors, **changes})
 
     def each(
         self, work: Callable[[str], Result], clients: Iterable[str], say: Callable[[str], None]
@@ -70,7 +88,7 @@ class Trained:
         try:
             names = list(clients)
             for name, result in zip(names, pool.map(work, names), strict=True):
-                say(f"{self.method.name}, {name}")
+                say(f"{self.method.title}, {name}")
                 yield result
         finally:
             pool.shutdown(cancel_futures=True)
@@ -125,7 +143,7 @@ class Study:
     def trained(self, method: str) -> Trained:
         """A method's federation at its last checkpoint."""
         part = self.recipe.only(method, self.seed)
-        return Trained(part, self.clients, self.homes[method], self.states[method])
+        return Trained(part, self.clients, self.states[method])
 
     def first(self, most: int) -> tuple[list[str], tuple[str, ...]]:
         """The method and its first baselines, at most so many in all, and a note of those left out."""

@@ -21,8 +21,8 @@ from fedaction.data.samples import in_memory
 from fedaction.evaluation.features import in_batches
 from fedaction.evaluation.probe import chance_accuracy, principal, probe_accuracy
 from fedaction.federation.seeds import generator
+from fedaction.methods import title_of
 from fedaction.methods.fdarn import FDARN
-from fedaction.report.page import spelled
 
 Kind = Literal["modality", "activity"]
 _FOLDS = 5
@@ -32,11 +32,11 @@ _NAMED = 16  # names of a legend
 
 def subspaces(study: Study, say: Callable[[str], None]) -> Finding:
     """See the module."""
-    if FDARN.name not in study.states:
+    if "fdarn" not in study.states:
         raise NotApplicable(
-            f"{spelled(study.recipe.run.method)} has one kind of features; FDARN has altruistic and egocentric ones"
+            f"{title_of(study.recipe.run.method)} has one kind of features; FDARN has altruistic and egocentric ones"
         )
-    trained = study.trained(FDARN.name)
+    trained = study.trained("fdarn")
     clients = {name: client for name, client in trained.clients.items() if len(client.test)}
     samples = sum(len(client.test) for client in clients.values())
     if len({client.info.group for client in clients.values()}) < 2:

@@ -19,8 +19,9 @@ from fedaction.analyses.curves import Series, over_seeds, series_of
 from fedaction.analyses.draw import COLOURS, MARKS, SOFT, canvas, whole_rounds
 from fedaction.analyses.finding import Finding, Table, number, points
 from fedaction.analyses.study import NotApplicable, Study, plain
+from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
-from fedaction.report.page import amount, spelled
+from fedaction.report.page import amount
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.study import parts_of
 
@@ -125,7 +126,9 @@ def to_target(study: Study) -> Finding:
     values: dict[str, Any] = {}
     for method, seeds in ways.items():
         reached = [cost for seed in seeds if (cost := seed.reach(aim)) is not None]
-        table.append((spelled(method), points(statistics.fmean(s.last for s in seeds)), *_cells(reached, len(seeds))))
+        table.append(
+            (title_of(method), points(statistics.fmean(s.last for s in seeds)), *_cells(reached, len(seeds)))
+        )
         curve = over_seeds([seed.accuracy for seed in seeds])
         values[method] = {
             "rounds": list(curve),
@@ -167,7 +170,7 @@ def _aim(study: Study, ways: Ways) -> tuple[float, str]:
     central = {m: seeds for m, seeds in ways.items() if seeds[0].central and m != study.recipe.run.method}
     if central:
         name, seeds = next(iter(central.items()))
-        aim, why = statistics.fmean(seed.last for seed in seeds), f"what {spelled(name)} has at its end"
+        aim, why = statistics.fmean(seed.last for seed in seeds), f"what {title_of(name)} has at its end"
     else:
         aim = SHARE * max(statistics.fmean(seed.last for seed in seeds) for seeds in ways.values())
         why = f"{points(SHARE, 0)} % of the best method's {study.measure} at its end"
@@ -198,7 +201,7 @@ def _picture(ways: Ways, aim: float, measure: str) -> Figure:
         curve, colour = over_seeds([seed.accuracy for seed in seeds]), COLOURS[place % len(COLOURS)]
         x, y = list(curve), [100 * mean for mean, _ in curve.values()]
         dash = "-" if place < len(COLOURS) else "--"
-        axes.plot(x, y, dash, color=colour, label=spelled(method), linewidth=2.2 if place == 0 else 1.5)
+        axes.plot(x, y, dash, color=colour, label=title_of(method), linewidth=2.2 if place == 0 else 1.5)
         spread = [100 * std for _, std in curve.values()]
         if any(spread):
             low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))

@@ -21,7 +21,7 @@ from fedaction.analyses.finding import Finding, Table, number
 from fedaction.analyses.study import NotApplicable, Study, plain
 from fedaction.data.layout import Layout
 from fedaction.evaluation.topology import between, similarities
-from fedaction.report.page import spelled
+from fedaction.methods import title_of
 
 Graphs = dict[str, dict[str, Tensor]]
 """By matrix ("I", "U") and client, (K, V, V)."""
@@ -37,7 +37,7 @@ def topology(study: Study) -> Finding:
     snapshots = read_snapshots(study.folder / "snapshots")
     if not any(graphs[name] for graphs in snapshots.values() for name in MATRICES):
         why = "its snapshots hold none" if snapshots else "it kept no snapshots of them"
-        raise NotApplicable(f"{spelled(method)} has no matrices I and U to look at here: {why}")
+        raise NotApplicable(f"{title_of(method)} has no matrices I and U to look at here: {why}")
     everyone = sorted({client for graphs in snapshots.values() for own in graphs.values() for client in own})
     clients = everyone[:_COMPARED]
     layouts = {client: _layout(study, client) for client in clients}
@@ -72,8 +72,8 @@ def topology(study: Study) -> Finding:
     }
     return Finding(
         title="Learned graphs of clients",
-        caption=f"{spelled(method)}: I and U of clients after round {first} and round {last}, and how alike they are "
-        f"between clients. {study.words}",
+        caption=f"{title_of(method)}: I and U of clients after round {first} and round {last}, and how alike they "
+        f"are between clients. {study.words}",
         table=Table(("matrix", "round", "mean similarity", "least alike pair", "most alike pair"), tuple(table)),
         values=plain(values),
         figure=_picture(snapshots, alike, members, clients[:_DRAWN]),

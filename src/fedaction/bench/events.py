@@ -11,19 +11,22 @@ from torch import Tensor, nn
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.samples import Examples
-from fedaction.engines.base import Engine, Evaluation, Training
+from fedaction.engines.base import Training
 from fedaction.engines.sequential import SequentialEngine
+from fedaction.federation.average import Averages
 from fedaction.federation.clock import Clock, Device
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job, ServerState, Update
 from fedaction.federation.tree import Tree
+from fedaction.guard.validate import validate
 from fedaction.methods.edge import Edge, EdgeSettings
 from fedaction.methods.start import initial_state
 from fedaction.models.heads import Classifier
-from fedaction.runs.asynchronous import Asynchronous
-from fedaction.runs.checkpoint import RunState
 from fedaction.server.events import Events
+from fedaction.server.federation import Federation
+from fedaction.server.schedule import Turns
+from fedaction.server.state import FederationState
 
 FEATURES, CLASSES = 512, 51
 """Of the edge paper's classifier over its frozen backbone: 26,163 parameters."""
@@ -36,44 +39,33 @@ _KINDS = tuple(  # Table IV, HMDB-51, but that a job's time varies by a tenth, s
 class _LastLayer(Edge):
     """Asynchronous learning of a classifier over features; notes how long the server's own arithmetic takes."""
 
-    name = "bench"
+    title = "bench"
     combining = 0.0
 
     def build(self, client: ClientInfo) -> nn.Module:
         return Classifier(client.shape[0], len(client.classes))
 
-    def initial(self, client: ClientInfo) -> Tree:
-        return {}
-
     def scopes(self) -> ScopeTable:
         return ScopeTable((Rule("**", GLOBAL),))
 
-    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+    def advance(self, server: ServerState, mean: Averages) -> ServerState:
         start = time.process_time()
         try:
-            return super().combine(server, updates)
+            return super().advance(server, mean)
         finally:
             self.combining += time.process_time() - start
 
 
-class _Timed:
-    """An engine that notes how long it trains."""
+class _Timed(SequentialEngine):
+    """The engine, which notes how long it trains."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.training = 0.0
+    training = 0.0
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
         start = time.process_time()
-        found = list(self._engine.train(jobs))
+        updates = list(super().train(jobs))
         self.training += time.process_time() - start
-        return iter(found)
-
-    def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
-        return self._engine.evaluate(jobs)
-
-    def close(self) -> None:
-        self._engine.close()
+        return iter(updates)
 
 
 def bench_events(
@@ -101,7 +93,7 @@ def bench_events(
         features: of a sample.
         classes: to tell apart; the model has `features * classes + classes` parameters.
         ahead: jobs that are trained at a time.
-        tick: hears how it goes.
+        tick: callback with what is done now.
 
     Returns:
         The sizes; `seconds` in all and of its parts: `training`, `combining` (the method's own arithmetic on the
@@ -117,21 +109,23 @@ def bench_events(
     method = _LastLayer(infos, EdgeSettings.model_validate({}))
     clock = Clock(0, {c: _KINDS[i % len(_KINDS)] for i, c in enumerate(clients)}, {c: samples for c in clients})
 
-    def loop(count: int) -> Asynchronous:
-        events = Events(0, clock)
-        return Asynchronous(method, infos, events, count, None, ahead, lambda _state, _client: {}, lambda _client: 0)
+    federation = Federation(method, infos, (validate,), timed=True)
+
+    def events(count: int) -> Events:
+        return Events(federation, Turns(0), clock, count, ahead)
 
     training = Training(seed=0, batch_size=batch_size, lr=0.01)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    engine = _Timed(SequentialEngine(method, clients, training, torch.device("cpu")))
+    engine = _Timed(method, clients, training, torch.device("cpu"))
     try:
         tick("warming up")
-        state, _, _ = loop(min(devices, 1000)).advance(RunState(0, initial_state(method, 0)), engine, 1)
+        first = FederationState(0, initial_state(method, 0))
+        state, _ = events(min(devices, 1000)).advance(first, engine, 1)
         method.combining = engine.training = 0.0
         tick("measuring")
         start = time.process_time()
-        state, _, _ = loop(updates).advance(state, engine, 2)
+        state, _ = events(updates).advance(state, engine, 2)
         whole = time.process_time() - start
     finally:
         engine.close()
@@ -159,14 +153,11 @@ def bench_events(
     }
 
 
-def held_bytes(state: RunState) -> int:
+def held_bytes(state: FederationState) -> int:
     """Bytes of the distinct tensors of a state: the server's, and those of jobs in flight."""
-    trees: list[Tree] = [state.server.shared, *state.server.groups.values(), state.server.memory]
-    trees += state.locals.values()
+    trees: list[Tree] = [state.server.shared, *state.server.groups.values(), state.server.ahead, state.server.memory]
     for flight in state.flights:
-        trees.append(flight.payload)
-        if flight.update is not None:
-            trees += [flight.update.tree, flight.update.local]
+        trees += [flight.job.payload, flight.update.tree if flight.update else {}]
     return sum(tensor.untyped_storage().nbytes() for tensor in _distinct(trees))
 
 

@@ -19,7 +19,7 @@ from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.graph import partition
 from fedaction.data.layout import KINECT_V2
 from fedaction.data.samples import Examples
-from fedaction.engines.base import Engine, Training, plan_of, set_precision
+from fedaction.engines.base import Engine, Training, plan_batches, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.processes import cores
@@ -31,6 +31,8 @@ from fedaction.methods.fdarn import FDARN, FDARNSettings
 from fedaction.methods.start import fresh, initial_state
 from fedaction.models.mlp import MLP
 from fedaction.models.stgcn import STGCN
+from fedaction.server.federation import combine
+from fedaction.server.state import FederationState
 
 
 @dataclass(frozen=True)
@@ -140,15 +142,15 @@ def _against_loop(workload: Workload, count: int, rounds: int, tick: Callable[[s
     device = torch.device("cpu")
     server = initial_state(method, 0)
     jobs = _jobs(method, server)
-    plans = {job.client: plan_of(training, job, workload.samples) for job in jobs}
+    plans = {job.client: plan_batches(training, job, workload.samples) for job in jobs}
     model = fresh(method, method.clients[jobs[0].client], 0)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     one = SequentialEngine(method, clients, training, device, 1)
     many = SequentialEngine(method, clients, training, device, cores())
     contenders: dict[str, Callable[[], object]] = {
         "bare": lambda: bare_round(model, weights, clients, plans, training.lr),
-        "one worker": lambda: method.combine(server, one.train(jobs)),
-        "all workers": lambda: method.combine(server, many.train(jobs)),
+        "one worker": lambda: combine(method, server, one.train(jobs)),
+        "all workers": lambda: combine(method, server, many.train(jobs)),
     }
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):  # the first warms up
@@ -231,7 +233,7 @@ def _compared(
     """Rounds of both engines over the same clients: seconds per round (medians), samples per second, the ratio."""
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     set_precision(tf32=True)
-    server = _placed(initial_state(method, 0), device)
+    server = FederationState(0, initial_state(method, 0)).to(device).server
     jobs = _jobs(method, server)
     times: dict[str, float] = {}
     engines: dict[str, Engine] = {
@@ -243,7 +245,7 @@ def _compared(
         for turn in range(rounds + 1):
             tick(name)
             start = time.perf_counter()
-            method.combine(server, engine.train(jobs))
+            combine(method, server, engine.train(jobs))
             if device.type == "cuda":
                 torch.cuda.synchronize()
             if turn:  # the first warms up
@@ -260,13 +262,7 @@ def _compared(
     }
 
 
-def _placed(server: ServerState, device: torch.device) -> ServerState:
-    shared = {name: tensor.to(device) for name, tensor in server.shared.items()}
-    groups = {g: {name: tensor.to(device) for name, tensor in tree.items()} for g, tree in server.groups.items()}
-    return ServerState(server.version, shared, groups)
-
-
 def _jobs(method: Method, server: ServerState) -> list[Job]:
     return [
-        Job(name, info.group, 0, 1, method.payload(server, info), {}) for name, info in sorted(method.clients.items())
+        Job(name, info.group, 0, 1, method.payload(server, info)) for name, info in sorted(method.clients.items())
     ]

@@ -22,22 +22,21 @@ from fedaction.engines.base import (
     Preparation,
     Training,
     align_gradients,
-    augmentation_of,
-    in_channels_last,
-    in_precision,
-    plan_of,
-    sent,
+    augmentation_generator,
+    plan_batches,
+    set_network_precision,
     set_precision,
+    to_device,
+    use_channels_last,
 )
 from fedaction.engines.sequential import SequentialEngine
-from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import numpy_generator
 from fedaction.federation.state import Job
-from fedaction.federation.tree import tensors_of
 from fedaction.methods.base import Net
 from fedaction.methods.fedvssl import FedVSSL, FedVSSLSettings
 from fedaction.methods.pretext import PRETEXTS, VCOP
 from fedaction.methods.start import fresh, initial_state
+from fedaction.server.federation import combine
 
 SMALL = 4
 """The batch of the reference and of Flower's port of it."""
@@ -162,12 +161,8 @@ def training_of(batch: int) -> Training:
 def jobs_of(method: FedVSSL, seed: int, device: torch.device) -> list[Job]:
     """Every client's first job, with everything on the device."""
     server = initial_state(method, seed)
-    first = next(iter(method.clients.values()))
-    tensors = {name: tensor.detach().to(device) for name, tensor in tensors_of(fresh(method, first, seed)).items()}
-    scopes = method.scopes_of(first.id)
-    local = {name: tensor for name, tensor in tensors.items() if scopes[name] is Scope.LOCAL}
     shared = {name: tensor.to(device) for name, tensor in server.shared.items()}
-    return [Job(name, info.group, 0, 1, shared, local) for name, info in sorted(method.clients.items())]
+    return [Job(name, info.group, 0, 1, shared) for name, info in sorted(method.clients.items())]
 
 
 class PlainLoop:
@@ -188,9 +183,9 @@ class PlainLoop:
         self.task, self.training, self.device = method.task, training, device
         self.channels_first = channels_first
         module = fresh(method, next(iter(method.clients.values())), training.seed).to(device).train()
-        self.module: nn.Module = in_precision(module, device, precision)
+        self.module: nn.Module = set_network_precision(module, device, precision)
         if channels_last:
-            in_channels_last(module)
+            use_channels_last(module)
         self.net = torch.compile(module, dynamic=False) if compiled else module
         self.parameters = list(module.parameters())
         self.optimiser = torch.optim.SGD(
@@ -223,10 +218,10 @@ def epoch_of(
     training: Training, task: Any, recordings: Tensor, job: Job, device: torch.device
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """An epoch's (steps, batch) order and what is drawn for it, on the device."""
-    plan = plan_of(training, job, len(recordings))
-    random = augmentation_of(training, job)
+    plan = plan_batches(training, job, len(recordings))
+    random = augmentation_generator(training, job)
     drawn = Preparation(task, None).draw(plan, tuple(recordings.shape[1:]), random)
-    return sent(plan, device), {name: sent(tensor, device) for name, tensor in drawn.items()}
+    return to_device(plan, device), {name: to_device(tensor, device) for name, tensor in drawn.items()}
 
 
 def _bench(
@@ -339,11 +334,11 @@ def _contenders(
 
     slow = _Contender(lambda: eager.epoch(pixels[jobs[0].client], jobs[0]), fastest=False)
     found = {
-        "ours": _Contender(lambda: method.combine(server, ours.train(jobs))),
+        "ours": _Contender(lambda: combine(method, server, ours.train(jobs))),
         "plain": _Contender(lambda: [plain.epoch(pixels[job.client], job) for job in jobs]),
         "eager": replace(slow, tf32=False),
         **({"eager_tf32": slow} if fast else {}),
-        "ours_batch4": _Contender(lambda: method.combine(server, ours4.train(jobs[:1]))),
+        "ours_batch4": _Contender(lambda: combine(method, server, ours4.train(jobs[:1]))),
         "draw": _Contender(draw),
         "apply": _Contender(apply),
     }

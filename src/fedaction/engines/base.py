@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,13 +17,13 @@ from torch.func import functional_call
 
 from fedaction.data.augment import Augment, Drawn
 from fedaction.data.client import ClientData
-from fedaction.data.samples import Samples
-from fedaction.evaluation.accuracy import by_recording
-from fedaction.federation.scope import Scope, matches
+from fedaction.engines.store import LocalState
+from fedaction.evaluation.site import Evaluation, Question
+from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import Job, Update
-from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods.base import Method, Net, Task
+from fedaction.federation.tree import Tree, largest_values, tensors_of
+from fedaction.methods.base import Method, Net, Plan, Task
 from fedaction.models.layers import Dropout
 
 Precision = Literal["fp32", "bf16"]
@@ -62,28 +63,6 @@ class Training:
         return self.lr * self.lr_decay ** (round - 1)
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A client's test set under a model.
-
-    Attributes:
-        client: whose.
-        accuracy: share of right answers, 0 to 1.
-        loss: mean cross-entropy, in nats.
-        predicted: (N,) int64 classes.
-        confidence: (N,) float32 probability given to the predicted class.
-        recordings: the same share over whole recordings, by the mean of class scores over a recording's clips; None
-            where samples are not clips.
-    """
-
-    client: str
-    accuracy: float
-    loss: float
-    predicted: Tensor
-    confidence: Tensor
-    recordings: float | None = None
-
-
 @dataclass(frozen=True, eq=False)  # torch.compile hashes it half-built, which fields would not survive
 class Applied:
     """A module applied with tensors other than its own. Is a `Net`."""
@@ -101,18 +80,59 @@ class Applied:
 
 
 class Engine(Protocol):
-    """Turns jobs into updates. Updates come back in the order of the jobs, so that sums do not depend on timing."""
+    """Turns jobs into updates and evaluations, wherever the sites are.
+
+    Updates come back in the order of the jobs, so that sums do not depend on timing. What a client keeps (its LOCAL
+    tensors) stays with its site: pending after training, until the server commits or drops it.
+    """
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
-        """Trains each job's client from its payload."""
+        """Trains each job's client from its payload and its own tensors."""
         ...
 
-    def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
+    def evaluate(self, jobs: Iterable[Job], question: Question = ...) -> Iterator[Evaluation]:
         """Tests each job's payload, with the client's own tensors, on the client's test set."""
+        ...
+
+    def commit(self, clients: Iterable[str]) -> None:
+        """The last updates of these clients were combined: what they keep counts."""
+        ...
+
+    def drop(self, clients: Iterable[str]) -> None:
+        """The last updates of these clients were not used: what they keep is as it was."""
         ...
 
     def close(self) -> None:
         """Lets go of threads and memory."""
+        ...
+
+
+class Store(Protocol):
+    """The LOCAL tensors of a simulation's sites; see `engines.store.LocalStore`."""
+
+    def current(self, client: str) -> Tree:
+        """What a client starts from."""
+        ...
+
+    def pending(self, client: str) -> Tree:
+        """What a client has trained and the server has not judged yet."""
+        ...
+
+    def save(self) -> LocalState:
+        """All of it as a value."""
+        ...
+
+    def load(self, state: LocalState, device: torch.device) -> None:
+        """Puts back what `save` gave, on a device."""
+        ...
+
+
+class SimulatedEngine(Engine, Protocol):
+    """An engine that holds every site, so that a checkpoint can hold what they keep."""
+
+    @property
+    def store(self) -> Store:
+        """What the sites keep."""
         ...
 
 
@@ -146,7 +166,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def in_precision(module: nn.Module, device: torch.device, precision: str) -> nn.Module:
+def set_network_precision(module: nn.Module, device: torch.device, precision: str) -> nn.Module:
     """A network whose forward runs in a precision; what it returns is float32 again, and so are losses on it.
 
     It is the same module, with its own tensors as they are: whoever applies it, with whatever tensors, gets the same.
@@ -163,7 +183,7 @@ def in_precision(module: nn.Module, device: torch.device, precision: str) -> nn.
     return module
 
 
-def in_channels_last(module: nn.Module) -> nn.Module:
+def use_channels_last(module: nn.Module) -> nn.Module:
     """A network whose 3D convolutions have their weights in the order that features-last activations are in."""
     for parameter in module.parameters():
         if parameter.dim() == 5:
@@ -181,7 +201,7 @@ def align_gradients(parameters: Iterable[nn.Parameter]) -> None:
             parameter.grad = parameter.grad.as_strided(parameter.shape, parameter.stride())
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """A CPU tensor on a device, without waiting for what a GPU is still doing."""
     if device.type != "cuda":
         return tensor.to(device)
@@ -203,18 +223,18 @@ def batch_plan(samples: int, batch_size: int, epochs: int, generator: torch.Gene
     return torch.cat(steps)
 
 
-def plan_of(training: Training, job: Job, samples: int) -> Tensor:
+def plan_batches(training: Training, job: Job, samples: int) -> Tensor:
     """The batches of a job: a function of the run's seed, the client and the occasion."""
     random = generator(training.seed, "batches", job.client, job.occasion)
     return batch_plan(samples, training.batch_size, training.local_epochs, random)
 
 
-def augmentation_of(training: Training, job: Job) -> torch.Generator:
+def augmentation_generator(training: Training, job: Job) -> torch.Generator:
     """The randomness of a job's augmentations, or of its method's task."""
     return generator(training.seed, "augment", job.client, job.occasion)
 
 
-def starts_of(training: Training, job: Job) -> torch.Generator:
+def starts_generator(training: Training, job: Job) -> torch.Generator:
     """The randomness of where a job's samples begin, where they are cut anew from longer recordings."""
     return generator(training.seed, "starts", job.client, job.occasion)
 
@@ -265,29 +285,36 @@ def trainable(method: Method, client: str, module: nn.Module) -> dict[str, nn.Pa
     }
 
 
-def covered(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
-    """Which of these names some pattern covers."""
-    patterns = tuple(patterns)
-    return {name for name in names if any(matches(pattern, name) for pattern in patterns)}
+def undecayed_names(plan: Plan) -> frozenset[str]:
+    """Names of the tensors that weight decay leaves alone."""
+    return frozenset(name for name, rule in plan.rules.items() if not rule.decay)
 
 
-def placed(data: Mapping[str, ClientData], device: torch.device) -> dict[str, ClientData]:
+def untrained_names(plan: Plan, step: int, steps: int, epochs: int) -> frozenset[str]:
+    """Names of the tensors that a local step, one of `steps` in `epochs` local epochs, does not train."""
+    epoch = step * epochs // steps
+    return frozenset(name for name, rule in plan.rules.items() if not rule.trains_in(epoch, epochs))
+
+
+def find_fault(client: str, tree: Tree) -> str:
+    """What is wrong with the tensors that a client keeps; "" where all are finite."""
+    floats = {name: tensor for name, tensor in tree.items() if tensor.is_floating_point()}
+    for name, largest in zip(floats, largest_values(floats), strict=True):
+        if not math.isfinite(largest):
+            bad = int((~torch.isfinite(floats[name])).sum())
+            return (
+                f"client {client!r} would keep {name!r} with {bad} of {floats[name].numel()} values NaN or infinite; "
+                f"expected finite values of shape {tuple(floats[name].shape)}"
+            )
+    return ""
+
+
+def place(data: Mapping[str, ClientData], device: torch.device) -> dict[str, ClientData]:
     """The clients' data on a device: the same objects where they are there already."""
     return {k: replace(c, train=c.train.on(device), test=c.test.on(device)) for k, c in data.items()}
 
 
-def evaluation(client: str, logits: Tensor, test: Samples) -> Evaluation:
-    """Scores (N, classes) logits of a client's test set."""
-    logits, y = logits.detach().float().cpu(), test.labels
-    scores = logits.softmax(-1)
-    confidence, predicted = scores.max(-1)
-    loss = nn.functional.cross_entropy(logits.double(), y)
-    accuracy = (predicted == y).double().mean()
-    recordings = None if test.recording is None else by_recording(scores, y, test.recording)
-    return Evaluation(client, float(accuracy), float(loss), predicted, confidence, recordings)
-
-
-def in_chunks(jobs: Iterable[Job], size: int) -> Iterator[Sequence[Job]]:
+def split_jobs(jobs: Iterable[Job], size: int) -> Iterator[Sequence[Job]]:
     """Jobs, `size` at a time, taken as they are wanted."""
     left = iter(jobs)
     while chunk := list(islice(left, size)):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedaction.data.client import ClientData
 from fedaction.data.samples import Examples, Samples, take_each
-from fedaction.engines.base import Preparation, Training, augmentation_of, plan_of, starts_of
+from fedaction.engines.base import Preparation, Training, augmentation_generator, plan_batches, starts_generator
 from fedaction.federation.state import Job
 from fedaction.methods.base import Task
 
@@ -30,14 +30,14 @@ class Feed:
     ) -> None:
         """`jobs` come with most steps first."""
         self._sets = [data[job.client].train for job in jobs]
-        self._plans = [plan_of(training, job, len(s)) for job, s in zip(jobs, self._sets, strict=True)]
+        self._plans = [plan_batches(training, job, len(s)) for job, s in zip(jobs, self._sets, strict=True)]
         self._prepare = Preparation(task, training.augment)
         longest = len(self._plans[0])
         columns: dict[str, list[Tensor]] = {}
         for job, plan, own in zip(jobs, self._plans, self._sets, strict=True):
-            drawn = self._prepare.draw(plan, own.shape, augmentation_of(training, job))
+            drawn = self._prepare.draw(plan, own.shape, augmentation_generator(training, job))
             for name, tensor in {"y": own.labels[plan], **drawn}.items():
-                columns.setdefault(name, []).append(padded(tensor, longest, 0))
+                columns.setdefault(name, []).append(pad(tensor, longest, 0))
         self._drawn = {name: torch.stack(tensors, 1).to(device) for name, tensors in columns.items()}
         held = [s for s in self._sets if isinstance(s, Examples)]
         self._samples = self._index(held, device) if len(held) == len(jobs) else self._read(jobs, training, device)
@@ -61,21 +61,21 @@ class Feed:
         for s in sets:
             starts.append(starts[-1] + len(s))
         pairs = zip(self._plans, starts, strict=False)
-        rows = torch.stack([padded(plan + start, len(self._plans[0]), 0) for plan, start in pairs], 1)
+        rows = torch.stack([pad(plan + start, len(self._plans[0]), 0) for plan, start in pairs], 1)
         rows = rows.to(device)  # steps, clients, batch
         for step, active in self._active():
             yield x[rows[step, :active]]
 
     def _read(self, jobs: Sequence[Job], training: Training, device: torch.device) -> Iterator[Tensor]:
         def stream(samples: Samples, plan: Tensor, job: Job) -> Iterator[Tensor]:
-            return take_each(samples, plan, samples.draw(plan, starts_of(training, job)))
+            return take_each(samples, plan, samples.draw(plan, starts_generator(training, job)))
 
         streams = [stream(*each) for each in zip(self._sets, self._plans, jobs, strict=True)]
         for _, active in self._active():
             yield torch.stack([next(own).to(device) for own in streams[:active]])
 
 
-def padded(tensor: Tensor, rows: int, value: float) -> Tensor:
+def pad(tensor: Tensor, rows: int, value: float) -> Tensor:
     """A tensor with its first axis filled up to `rows`."""
     missing = rows - tensor.shape[0]
     return tensor if missing == 0 else torch.cat([tensor, tensor.new_full((missing, *tensor.shape[1:]), value)])

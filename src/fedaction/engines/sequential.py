@@ -22,25 +22,26 @@ from fedaction.data.client import ClientData
 from fedaction.data.samples import in_batches, in_memory, take_each
 from fedaction.engines.base import (
     Applied,
-    Evaluation,
     Precision,
     Preparation,
     Training,
     align_gradients,
-    augmentation_of,
-    covered,
+    augmentation_generator,
     dropout_buffers,
     dropout_key,
-    evaluation,
-    in_channels_last,
-    in_precision,
-    placed,
-    plan_of,
-    sent,
-    starts_of,
+    find_fault,
+    plan_batches,
+    set_network_precision,
+    starts_generator,
+    to_device,
     trainable,
+    undecayed_names,
+    untrained_names,
+    use_channels_last,
 )
 from fedaction.engines.recorded import RecordedStep
+from fedaction.engines.simulation import Simulation
+from fedaction.evaluation.site import Answers
 from fedaction.federation.processes import in_order_by
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
@@ -61,6 +62,7 @@ class _Resident:
     def __init__(self, module: nn.Module, compiled: Callable[..., Tensor] | None = None) -> None:
         self.module, self.compiled = module, compiled
         self.tensors: Tree = tensors_of(module)
+        self.trained = frozenset(name for name, _ in module.named_parameters())
         self.dropouts = {name: module.get_buffer(name) for name in dropout_buffers(module)}
         self.optimisers: dict[object, torch.optim.SGD] = {}
         self.recorded: dict[object, RecordedStep] = {}
@@ -100,7 +102,7 @@ def _add(sums: dict[str, Tensor], metrics: Metrics) -> None:
         sums[name] = sums[name] + value if name in sums else value.clone()
 
 
-class SequentialEngine:
+class SequentialEngine(Simulation):
     """Trains clients one after another, or a few side by side on as many cores."""
 
     def __init__(
@@ -120,7 +122,7 @@ class SequentialEngine:
 
         Args:
             method: what to minimise.
-            data: the clients' samples, by id; they move to the device here, once.
+            data: the clients' samples, by id.
             training: how.
             device: where.
             workers: clients trained side by side; they count only on the CPU, a GPU is fed by one.
@@ -131,12 +133,11 @@ class SequentialEngine:
                 method's own step is not compiled.
             recorded: whether a GPU repeats local steps by itself, see `RecordedStep`; a method's own step is not.
         """
-        self._method, self._training, self._device = method, training, device
+        super().__init__(method, data, training, device)
         self._precision, self._channels_last = precision, channels_last
         self._compiled = compiled and not method.overrides("step")
         self._recorded = recorded and device.type == "cuda" and not method.overrides("step")
         self._prepare = Preparation(method.task, training.augment)
-        self._data = placed(data, device)
         sizes = {min(len(client.train), training.batch_size) for client in data.values()} - {0}
         self._dynamic = False if len(sizes) == 1 else None  # None: torch finds out which sizes vary
         self._workers = workers if device.type == "cpu" else 1
@@ -148,12 +149,12 @@ class SequentialEngine:
         for finish in self._in_order(self._train, jobs):
             yield finish()
 
-    def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
-        """See `Engine.evaluate`."""
-        return self._in_order(self._evaluate, jobs)
+    def _answer(self, jobs: Iterable[Job]) -> Iterator[Answers]:
+        return self._in_order(self._test, jobs)
 
     def close(self) -> None:
         """See `Engine.close`."""
+        super().close()
         self._pool.shutdown(cancel_futures=True)
 
     def _in_order(self, work: Callable[[Job], _Result], jobs: Iterable[Job]) -> Iterator[_Result]:
@@ -166,9 +167,9 @@ class SequentialEngine:
         key = (info.architecture, role)
         if key not in cache:
             module = fresh(self._method, info, self._training.seed).to(self._device)
-            module = in_precision(module, self._device, self._precision)
+            module = set_network_precision(module, self._device, self._precision)
             if self._channels_last:
-                module = in_channels_last(module)
+                module = use_channels_last(module)
             compiled = torch.compile(module, dynamic=self._dynamic) if self._compiled and role == "train" else None
             cache[key] = _Resident(module, compiled)
         return cache[key]
@@ -180,15 +181,15 @@ class SequentialEngine:
         """
         method, training, client = self._method, self._training, job.client
         scopes = method.scopes_of(client)
-        net = self._resident(client, "train")
-        net.load(scopes, job.payload, job.local)
+        net, local = self._resident(client, "train"), self.store.current(client)
+        net.load(scopes, job.payload, local)
         net.module.train()
         changes = method.begin(net.tensors)
         net.set(changes)
         anchor = net
         if method.needs_anchor:
             anchor = self._resident(client, "anchor")
-            anchor.load(scopes, job.payload, job.local)
+            anchor.load(scopes, job.payload, local)
             anchor.set(changes)
             anchor.module.eval()
         for name, key in net.dropouts.items():
@@ -200,7 +201,7 @@ class SequentialEngine:
             if scope is not Scope.FROZEN:
                 copy = net.tensors[name].detach().clone(memory_format=torch.contiguous_format)
                 trees[scope is Scope.LOCAL][name] = copy
-        weight = float(len(self._data[client].train))
+        samples = float(len(self._data[client].train))
         done = torch.cuda.Event() if self._device.type == "cuda" else None
         if done is not None:
             done.record()
@@ -209,7 +210,9 @@ class SequentialEngine:
             if done is not None:
                 done.synchronize()
             metrics = {name: float(mean) for name, mean in means.items()}
-            return Update(client, job.group, job.version, trees[False], trees[True], weight, metrics)
+            self.store.put(client, trees[True])
+            fault = find_fault(client, trees[True])
+            return Update(client, job.group, job.version, trees[False], samples, metrics, fault)
 
         return finish
 
@@ -218,22 +221,23 @@ class SequentialEngine:
         method, training, train = self._method, self._training, self._data[job.client].train
         lr, own = training.lr_at(job.round), method.overrides("step")
         optimiser = self._optimiser(job.client, net, lr)
-        plan = plan_of(training, job, len(train))
-        drawn = self._prepare.draw(plan, train.shape, augmentation_of(training, job))
-        drawn = {name: sent(tensor, self._device) for name, tensor in {**drawn, "y": train.labels[plan]}.items()}
-        starts = train.draw(plan, starts_of(training, job))
-        rows = sent(plan, self._device) if train.resident else plan
+        rules = method.plan(method.clients[job.client])
+        plan = plan_batches(training, job, len(train))
+        drawn = self._prepare.draw(plan, train.shape, augmentation_generator(training, job))
+        drawn = {name: to_device(tensor, self._device) for name, tensor in {**drawn, "y": train.labels[plan]}.items()}
+        starts = train.draw(plan, starts_generator(training, job))
+        rows = to_device(plan, self._device) if train.resident else plan
         sums: dict[str, Tensor] = {}
         for step, x in enumerate(take_each(train, rows, starts)):
             batch = {"x": x, **{name: tensor[step] for name, tensor in drawn.items()}}
-            resting = method.resting(step * training.local_epochs // len(plan), training.local_epochs)
+            untrained = untrained_names(rules, step, len(plan), training.local_epochs)
             if own:
                 changes, metrics = method.step(net, anchor, self._prepared(batch), lr)
                 net.set(changes)
             elif self._recorded:
-                metrics = self._repeated(net, anchor, optimiser, batch, resting)
+                metrics = self._repeated(net, anchor, optimiser, batch, untrained)
             else:
-                metrics = self._step(net, anchor, optimiser, batch, resting)
+                metrics = self._step(net, anchor, optimiser, batch, untrained)
             _add(sums, metrics)
         return {name: total.double() / len(plan) for name, total in sums.items()}
 
@@ -242,13 +246,13 @@ class SequentialEngine:
         return Batch(*self._prepare.apply(batch["x"], batch["y"], drawn))
 
     def _step(
-        self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, resting: Iterable[str]
+        self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, untrained: frozenset[str]
     ) -> Metrics:
         """One step; its metrics. `batch`: samples `x`, labels `y`, and what was drawn for them."""
         parameters = [p for group in optimiser.param_groups for p in group["params"]]
         loss, metrics = self._method.loss(net, anchor, self._prepared(batch))
         loss.backward()
-        for name in covered(net.tensors, resting):
+        for name in untrained & net.trained:
             net.module.get_parameter(name).grad = None  # which the optimiser passes over
         if self._training.clip_norm:
             nn.utils.clip_grad_norm_(parameters, self._training.clip_norm)
@@ -259,23 +263,23 @@ class SequentialEngine:
         return {"loss": loss, **metrics}
 
     def _repeated(
-        self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, resting: tuple[str, ...]
+        self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, untrained: frozenset[str]
     ) -> Metrics:
         """See `_step`; recorded when a batch of its shape comes for the first time."""
         shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.items())
-        key = (id(optimiser), shapes, resting)
+        key = (id(optimiser), shapes, untrained)
         if key not in net.recorded:
             momenta = [state["momentum_buffer"] for state in optimiser.state.values()]
             changed = [*net.module.parameters(), *net.module.buffers(), *momenta]
             net.recorded[key] = RecordedStep(
-                lambda given: self._step(net, anchor, optimiser, given, resting), batch, changed
+                lambda given: self._step(net, anchor, optimiser, given, untrained), batch, changed
             )
         return net.recorded[key](batch)
 
     def _optimiser(self, client: str, net: _Resident, lr: float) -> torch.optim.SGD:
         """An optimiser without momentum so far; where steps are recorded it is always the same, with its tensors."""
         parameters = trainable(self._method, client, net.module)
-        plain = covered(parameters, self._method.undecayed())
+        plain = undecayed_names(self._method.plan(self._method.clients[client]))
         groups = [
             {
                 "params": [p for n, p in parameters.items() if n not in plain],
@@ -284,7 +288,7 @@ class SequentialEngine:
             {"params": [p for n, p in parameters.items() if n in plain], "weight_decay": 0.0},
         ]
 
-        def made(rate: float | Tensor) -> torch.optim.SGD:
+        def make(rate: float | Tensor) -> torch.optim.SGD:
             return torch.optim.SGD(
                 [g for g in groups if g["params"]],
                 lr=rate,
@@ -294,10 +298,10 @@ class SequentialEngine:
             )
 
         if not self._recorded:
-            return made(lr)
+            return make(lr)
         key = tuple(parameters)
         if key not in net.optimisers:
-            new = net.optimisers[key] = made(torch.zeros((), dtype=torch.float32, device=self._device))
+            new = net.optimisers[key] = make(torch.zeros((), dtype=torch.float32, device=self._device))
             if self._training.momentum:
                 for parameter in parameters.values():
                     new.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
@@ -308,14 +312,14 @@ class SequentialEngine:
             state["momentum_buffer"].zero_()
         return optimiser
 
-    def _evaluate(self, job: Job) -> Evaluation:
-        test = self._data[job.client].test
+    def _test(self, job: Job) -> Answers:
+        client = self._data[job.client]
         net = self._resident(job.client, "train")
-        net.load(self._method.scopes_of(job.client), job.payload, job.local)
+        net.load(self._method.scopes_of(job.client), job.payload, self.store.current(job.client))
         net.module.eval()
         with torch.no_grad():
             if self._method.overrides("adapt"):
-                train = in_memory(self._data[job.client].train)
+                train = in_memory(client.train)
                 net.set(self._method.adapt(net, Batch(train.x, train.y)))
-            logits = [self._method.predict(net, x) for x in in_batches(test, _EVALUATION_BATCH)]
-        return evaluation(job.client, torch.cat(logits), test)
+            logits = torch.cat([net(x) for x in in_batches(client.test, _EVALUATION_BATCH)])
+        return Answers(client, logits.float().cpu(), self.tensors(job))

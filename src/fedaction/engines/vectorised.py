@@ -23,19 +23,20 @@ from fedaction.data.client import ClientData
 from fedaction.data.samples import in_memory
 from fedaction.engines.base import (
     Applied,
-    Evaluation,
     Precision,
     Training,
-    covered,
     dropout_buffers,
     dropout_key,
-    evaluation,
-    in_chunks,
-    in_precision,
-    placed,
+    find_fault,
+    set_network_precision,
+    split_jobs,
     trainable,
+    undecayed_names,
+    untrained_names,
 )
-from fedaction.engines.feed import Feed, padded
+from fedaction.engines.feed import Feed, pad
+from fedaction.engines.simulation import Simulation
+from fedaction.evaluation.site import Answers
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree
@@ -51,7 +52,7 @@ _GPU_SHARE = 0.5  # of the card's memory that a chunk's activations may take
 
 
 @dataclass(frozen=True)
-class _Skeleton:
+class _Template:
     """The network that a stack of tensors is applied through, in training and in evaluation mode.
 
     Attributes:
@@ -82,7 +83,7 @@ def _add(sums: dict[str, Tensor], values: Tree, active: int, count: int) -> None
         total[:active] += value.detach()
 
 
-class VectorisedEngine:
+class VectorisedEngine(Simulation):
     """Trains as many clients at once as fit into memory."""
 
     def __init__(
@@ -107,20 +108,19 @@ class VectorisedEngine:
             compiled: whether `torch.compile` fuses the stacked loss: minutes at the start, faster steps on a GPU.
             precision: what networks compute in.
         """
-        self._method, self._training, self._device = method, training, device
+        super().__init__(method, data, training, device)
         self._compiled, self._precision = compiled, precision
-        self._data = placed(data, device)
         self._chunk = clients_per_step
-        self._skeletons: dict[tuple[object, ...], _Skeleton] = {}
+        self._templates: dict[tuple[object, ...], _Template] = {}
         self._sizes: dict[tuple[object, ...], int] = {}
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
         """See `Engine.train`. Jobs are taken a window at a time, so that memory does not grow with clients."""
-        for window in in_chunks(jobs, _WINDOW):
+        for window in split_jobs(jobs, _WINDOW):
             done: dict[str, Update] = {}
             waiting = [job.client for job in window]
             for stack in self._stacks(window):
-                for chunk in in_chunks(stack, self._chunk_size(stack)):
+                for chunk in split_jobs(stack, self._chunk_size(stack)):
                     try:
                         done.update(self._train(chunk))
                     except Exception as error:
@@ -130,29 +130,30 @@ class VectorisedEngine:
                     while waiting and waiting[0] in done:  # in the order asked for, and kept no longer than that
                         yield done.pop(waiting.pop(0))
 
-    def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
-        """See `Engine.evaluate`."""
+    def _answer(self, jobs: Iterable[Job]) -> Iterator[Answers]:
         ordered = list(jobs)
-        done: dict[str, Evaluation] = {}
+        done: dict[str, Answers] = {}
         for stack in self._stacks(ordered):
-            for chunk in in_chunks(stack, self._chunk or _CPU_CHUNK * 4):
-                done.update(self._evaluate(chunk))
+            for chunk in split_jobs(stack, self._chunk or _CPU_CHUNK * 4):
+                done.update(self._test(chunk))
         for job in ordered:
             yield done[job.client]
 
     def close(self) -> None:
         """See `Engine.close`."""
-        self._skeletons.clear()
+        super().close()
+        self._templates.clear()
 
     # Stacks
 
     def _kind(self, job: Job) -> tuple[object, ...]:
-        """Jobs of one kind stack: same network but for the classes, same batch size."""
+        """Jobs of one kind stack: same network but for the classes, same batch size and learning rate."""
         info = self._method.clients[job.client]
         batch = min(self._training.batch_size, len(self._data[job.client].train))
-        # Where an epoch ends matters to a method in which parameters rest.
-        steps = self._steps(job) if self._method.overrides("resting") else 0
-        return (info.group, info.shape, info.layout, batch, steps)
+        # Where an epoch ends matters where not every epoch trains everything.
+        turns = any(rule.epochs is not None for rule in self._method.plan(info).rules.values())
+        steps = self._steps(job) if turns else 0
+        return (info.group, info.shape, info.layout, batch, steps, self._training.lr_at(job.round))
 
     def _stacks(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
         kinds: dict[tuple[object, ...], list[Job]] = {}
@@ -167,17 +168,17 @@ class VectorisedEngine:
         size = max(1, min(self._training.batch_size, samples))
         return -(-samples // size) * self._training.local_epochs
 
-    def _skeleton(self, jobs: Sequence[Job]) -> _Skeleton:
+    def _template(self, jobs: Sequence[Job]) -> _Template:
         widest = max((self._method.clients[job.client] for job in jobs), key=lambda info: len(info.classes))
         key = widest.architecture
-        if key not in self._skeletons:
+        if key not in self._templates:
             pair: list[nn.Module] = []
             for training in (True, False):
                 module = fresh(self._method, widest, self._training.seed).to(self._device).train(training)
-                pair.append(use_stacked_form(in_precision(module, self._device, self._precision)))
+                pair.append(use_stacked_form(set_network_precision(module, self._device, self._precision)))
             heads = {name for name, layer in pair[0].named_modules() if isinstance(layer, Classifier)}
             parameters = tuple(trainable(self._method, widest.id, pair[0]))
-            self._skeletons[key] = _Skeleton(
+            self._templates[key] = _Template(
                 pair[0],
                 pair[1],
                 parameters,
@@ -187,7 +188,7 @@ class VectorisedEngine:
                 len(widest.classes),
                 self._losses(pair[0], pair[1]),
             )
-        return self._skeletons[key]
+        return self._templates[key]
 
     def _losses(
         self, training: nn.Module, evaluation: nn.Module
@@ -200,22 +201,24 @@ class VectorisedEngine:
         stacked = vmap(loss, randomness="error")
         return torch.compile(stacked) if self._compiled else stacked
 
-    def _stacked(self, jobs: Sequence[Job], skeleton: _Skeleton) -> dict[str, Tensor]:
+    def _stacked(self, jobs: Sequence[Job], template: _Template) -> dict[str, Tensor]:
         """The clients' tensors with a leading client axis, classifier rows padded; and the marks of padded rows."""
         stack: dict[str, Tensor] = {}
+        local = [self.store.current(job.client) for job in jobs]
         for name, scope in self._method.scopes_of(jobs[0].client).items():
             if scope is not Scope.FROZEN:
-                tensors = [(job.local if scope is Scope.LOCAL else job.payload)[name] for job in jobs]
-                if name not in skeleton.rows and all(tensor is tensors[0] for tensor in tensors):
+                trees = local if scope is Scope.LOCAL else [job.payload for job in jobs]
+                tensors = [tree[name] for tree in trees]
+                if name not in template.rows and all(tensor is tensors[0] for tensor in tensors):
                     tensor = tensors[0].to(self._device)  # all were sent the same: one copy, not many
                     stack[name] = tensor.expand(len(jobs), *tensor.shape).clone()
                     continue
-                if name in skeleton.rows:
-                    tensors = [padded(tensor, skeleton.classes, 0.0) for tensor in tensors]
+                if name in template.rows:
+                    tensors = [pad(tensor, template.classes, 0.0) for tensor in tensors]
                 stack[name] = torch.stack([tensor.to(self._device) for tensor in tensors])
         counts = [len(self._method.clients[job.client].classes) for job in jobs]
-        marks = torch.stack([padded(torch.zeros(n), skeleton.classes, ABSENT) for n in counts]).to(self._device)
-        return {**stack, **{name: marks for name in skeleton.absent}}
+        marks = torch.stack([pad(torch.zeros(n), template.classes, ABSENT) for n in counts]).to(self._device)
+        return {**stack, **{name: marks for name in template.absent}}
 
     def _chunk_size(self, stack: Sequence[Job]) -> int:
         if self._chunk:
@@ -244,16 +247,17 @@ class VectorisedEngine:
 
     def _train(self, jobs: Sequence[Job], limit: int | None = None) -> dict[str, Update]:
         method, training = self._method, self._training
-        skeleton = self._skeleton(jobs)
-        state = self._stacked(jobs, skeleton)
+        template = self._template(jobs)
+        state = self._stacked(jobs, template)
         if method.overrides("begin"):
             # Copies: what is begun with may be another tensor's own values, and both are then changed in place.
             state |= {name: tensor.clone() for name, tensor in vmap(method.begin)(state).items()}
         anchor = {n: t.clone() for n, t in state.items()} if method.needs_anchor else {}
-        for name in skeleton.dropouts:
+        for name in template.dropouts:
             state[name] = torch.tensor([dropout_key(training, job, name) for job in jobs], device=self._device)
-        velocity = {n: torch.zeros_like(state[n]) for n in skeleton.parameters} if training.momentum else {}
-        plain = covered(skeleton.parameters, method.undecayed())
+        velocity = {n: torch.zeros_like(state[n]) for n in template.parameters} if training.momentum else {}
+        rules = method.plan(method.clients[jobs[0].client])
+        plain = undecayed_names(rules)
         feed = Feed(jobs, self._data, training, self._method.task, self._device)
         sums: dict[str, Tensor] = {}
         steps = [self._steps(job) for job in jobs]
@@ -261,44 +265,53 @@ class VectorisedEngine:
         for step in range(min(steps[0], limit or steps[0])):
             active = sum(1 for count in steps if count > step)
             live = dict(state) if active == len(jobs) else {n: t[:active] for n, t in state.items()}
-            parameters = {n: live.pop(n).detach().requires_grad_() for n in skeleton.parameters}
+            parameters = {n: live.pop(n).detach().requires_grad_() for n in template.parameters}
             x, y = feed.batch(step, active)
             received = {n: t[:active] for n, t in anchor.items()}
             if method.overrides("step"):
-                changes, values = self._own_step(skeleton, {**live, **parameters}, received, x, y, jobs[0].round)
+                changes, values = self._own_step(template, {**live, **parameters}, received, x, y, jobs[0].round)
                 for name, tensor in changes.items():
                     state[name][:active] = tensor
                 _add(sums, values, active, len(jobs))
                 continue
-            values = skeleton.losses(parameters, live, received, x, y)
+            values = template.losses(parameters, live, received, x, y)
             # A parameter that the loss does not use has no gradient and is left alone, as torch.optim would.
             slopes = torch.autograd.grad(values["loss"].sum(), list(parameters.values()), allow_unused=True)
             pairs = zip(parameters, slopes, strict=True)
             gradients = {n: g for n, g in pairs if g is not None}  # pyright: ignore[reportUnnecessaryComparison]
-            patterns = method.resting(step * training.local_epochs // steps[0], training.local_epochs)
-            for name in covered(gradients, patterns):
+            for name in untrained_names(rules, step, steps[0], training.local_epochs) & gradients.keys():
                 del gradients[name]
             with torch.no_grad():
                 self._step(parameters, gradients, {n: v[:active] for n, v in velocity.items()}, plain, jobs[0].round)
                 _add(sums, values, active, len(jobs))
         if method.overrides("finish") and limit is None:
             state |= vmap(method.finish)(anchor, state)
-        trees, locals_ = self._slices(jobs, state, skeleton)
+        trees, locals_ = self._slices(jobs, state, template)
         # Last, because fetching numbers from a GPU waits for it.
+        sound = self._sound(state, method.scopes_of(jobs[0].client), len(jobs))
         means = {name: (total.cpu() / torch.tensor(steps)).tolist() for name, total in sums.items()}
         updates: dict[str, Update] = {}
         for i, job in enumerate(jobs):
             metrics = {name: values[i] for name, values in means.items()}
             samples = float(len(self._data[job.client].train))
-            updates[job.client] = Update(job.client, job.group, job.version, trees[i], locals_[i], samples, metrics)
+            if limit is None:
+                self.store.put(job.client, locals_[i])
+            fault = "" if sound[i] else find_fault(job.client, locals_[i])
+            updates[job.client] = Update(job.client, job.group, job.version, trees[i], samples, metrics, fault)
         return updates
+
+    def _sound(self, state: Tree, scopes: Mapping[str, Scope], count: int) -> list[bool]:
+        """Of each client, whether all that it keeps is finite."""
+        own = [state[name] for name, scope in scopes.items() if scope is Scope.LOCAL]
+        finite = [tensor.isfinite().reshape(count, -1).all(1) for tensor in own if tensor.is_floating_point()]
+        return torch.stack(finite).all(0).tolist() if finite else [True] * count
 
     def _step(
         self,
         parameters: Mapping[str, Tensor],
         gradients: dict[str, Tensor],
         velocity: Mapping[str, Tensor],
-        plain: set[str],
+        plain: frozenset[str],
         round: int,
     ) -> None:
         """One step of SGD with momentum on the stacked tensors, in place: torch.optim.SGD's rule, entry by entry."""
@@ -323,20 +336,20 @@ class VectorisedEngine:
             torch._foreach_add_(weights, slopes, alpha=-t.lr_at(round))
 
     def _own_step(
-        self, skeleton: _Skeleton, tensors: Tree, received: Tree, x: Tensor, y: Tensor, round: int
+        self, template: _Template, tensors: Tree, received: Tree, x: Tensor, y: Tensor, round: int
     ) -> tuple[Tree, Tree]:
         """A method's own step, for all clients of a stack."""
         lr = self._training.lr_at(round)
 
         def step(tensors: Tree, received: Tree, x: Tensor, y: Tensor) -> tuple[Tree, Metrics]:
-            net, anchor = Applied(skeleton.training, tensors), Applied(skeleton.evaluation, received)
+            net, anchor = Applied(template.training, tensors), Applied(template.evaluation, received)
             return self._method.step(net, anchor, Batch(x, y), lr)
 
         detached = {name: tensor.detach() for name, tensor in tensors.items()}
         return vmap(step, randomness="error")(detached, received, x, y)
 
     def _slices(
-        self, jobs: Sequence[Job], state: Mapping[str, Tensor], skeleton: _Skeleton
+        self, jobs: Sequence[Job], state: Mapping[str, Tensor], template: _Template
     ) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
         """What each client sends, and what it keeps, out of the stack.
 
@@ -350,7 +363,7 @@ class VectorisedEngine:
             if scope is Scope.FROZEN:
                 continue
             tensors = state[name].detach().unbind()
-            if name in skeleton.rows:  # padding is cut off
+            if name in template.rows:  # padding is cut off
                 tensors = [tensor[:count] for tensor, count in zip(tensors, classes, strict=True)]
             if scope is Scope.LOCAL:
                 for kept, tensor in zip(locals_, tensors, strict=True):
@@ -362,36 +375,37 @@ class VectorisedEngine:
 
     # Evaluation
 
-    def _adapt(self, jobs: Sequence[Job], state: Mapping[str, Tensor], skeleton: _Skeleton) -> None:
+    def _adapt(self, jobs: Sequence[Job], state: Mapping[str, Tensor], template: _Template) -> None:
         """Clients adapt one after another: their training sets have unlike sizes."""
         for i, job in enumerate(jobs):
             train = in_memory(self._data[job.client].train)
-            net = Applied(skeleton.evaluation, {name: tensor[i] for name, tensor in state.items()})
+            net = Applied(template.evaluation, {name: tensor[i] for name, tensor in state.items()})
             for name, tensor in self._method.adapt(net, Batch(train.x, train.y)).items():
                 state[name][i] = tensor
 
-    def _evaluate(self, jobs: Sequence[Job]) -> dict[str, Evaluation]:
-        skeleton = self._skeleton(jobs)
-        state = self._stacked(jobs, skeleton)
+    def _test(self, jobs: Sequence[Job]) -> dict[str, Answers]:
+        template = self._template(jobs)
+        state = self._stacked(jobs, template)
         tests = [self._data[job.client].test for job in jobs]
         longest = max(len(test) for test in tests)
         # Shorter test sets are filled with their own samples, whose answers are cut off again.
         rows = [torch.arange(longest) % len(test) for test in tests]
 
-        def logits_of(tensors: dict[str, Tensor], x: Tensor) -> Tensor:
-            return self._method.predict(Applied(skeleton.evaluation, tensors), x)
+        def apply(tensors: dict[str, Tensor], x: Tensor) -> Tensor:
+            return Applied(template.evaluation, tensors)(x)
 
-        parts: list[Tensor] = []
+        outputs: list[Tensor] = []
         with torch.no_grad():
             if self._method.overrides("adapt"):
-                self._adapt(jobs, state, skeleton)
+                self._adapt(jobs, state, template)
             for start in range(0, longest, _EVALUATION_BATCH):
                 stop = start + _EVALUATION_BATCH
                 x = torch.stack([test.take(r[start:stop]) for test, r in zip(tests, rows, strict=True)])
-                parts.append(vmap(logits_of, randomness="error")(state, x))
-        logits = torch.cat(parts, 1)
-        found: dict[str, Evaluation] = {}
-        for i, (job, test) in enumerate(zip(jobs, tests, strict=True)):
-            classes = len(self._method.clients[job.client].classes)
-            found[job.client] = evaluation(job.client, logits[i, : len(test), :classes], test)
-        return found
+                outputs.append(vmap(apply, randomness="error")(state, x))
+        logits = torch.cat(outputs, 1).float().cpu()
+        answers: dict[str, Answers] = {}
+        for i, job in enumerate(jobs):
+            client = self._data[job.client]
+            own = logits[i, : len(client.test), : len(client.info.classes)]
+            answers[job.client] = Answers(client, own, self.tensors(job))
+        return answers

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fedaction.engines.base import Engine, Evaluation
+from fedaction.engines.base import Store
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree
@@ -36,44 +35,27 @@ def distances(before: Tree, after: Tree, names: Iterable[str]) -> dict[str, floa
 
 
 @dataclass(frozen=True)
-class MeasuredEngine:
-    """An engine whose updates also say how far their parameters went; buffers and FROZEN tensors do not count.
+class Distances:
+    """An observer of updates (`engines.observed`) that adds how far their parameters went, by module.
+
+    Buffers and FROZEN tensors do not count.
 
     Attributes:
-        engine: who trains.
         method: whose scopes say what is shared.
     """
 
-    engine: Engine
     method: Method
 
-    def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
-        """See `Engine.train`. Of the jobs, only those that the engine has begun are held."""
-        begun: deque[Job] = deque()
-
-        def passed() -> Iterator[Job]:
-            for job in jobs:
-                begun.append(job)
-                yield job
-
-        for update in self.engine.train(passed()):
-            yield replace(update, metrics={**update.metrics, **self._moved(begun.popleft(), update)})
-
-    def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
-        """See `Engine.evaluate`."""
-        return self.engine.evaluate(jobs)
-
-    def close(self) -> None:
-        """See `Engine.close`."""
-        self.engine.close()
-
-    def _moved(self, job: Job, update: Update) -> dict[str, float]:
+    def __call__(self, job: Job, update: Update, store: Store) -> Update:
+        """The update with its distances among its metrics."""
         plan = self.method.plan(self.method.clients[job.client])
         trained = [n for n, leaf in plan.leaves.items() if leaf.kind == "parameter"]
-        shared = [n for n in trained if plan.scopes[n] in (Scope.GLOBAL, Scope.GROUP)]
+        shared = [n for n in trained if n in plan.shared]
         own = [n for n in trained if plan.scopes[n] is Scope.LOCAL]
-        found = {SENT + module: value for module, value in distances(job.payload, update.tree, shared).items()}
-        return found | {OWN + module: value for module, value in distances(job.local, update.local, own).items()}
+        moved = {SENT + module: value for module, value in distances(job.payload, update.tree, shared).items()}
+        before, after = store.current(job.client), store.pending(job.client)
+        moved |= {OWN + module: value for module, value in distances(before, after, own).items()}
+        return replace(update, metrics={**update.metrics, **moved})
 
 
 def deviations(by_round: Mapping[int, Sequence[float]]) -> dict[int, float]:

@@ -1,62 +1,54 @@
-"""How a network that learned without labels is tested: each client's test clips by their nearest training clip."""
+"""How networks without a classifier for a client are tested: by the nearest of its own training samples."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from fedaction.data.client import ClientData
 from fedaction.data.samples import Samples, in_batches
-from fedaction.engines.base import Evaluation
-from fedaction.evaluation.knn import knn_predict
-from fedaction.federation.state import ServerState
-from fedaction.federation.tree import tensors_of
-from fedaction.methods.base import Method
-from fedaction.methods.start import fresh
+from fedaction.evaluation.knn import knn_accuracy, knn_predict
+from fedaction.evaluation.site import Neighbours
+from fedaction.evaluation.unseen import unseen_features
+from fedaction.federation.tree import Tree
+from fedaction.methods.base import Method, Task
 from fedaction.models.resnet3d import ResNet3D
 
 _BATCH = 32
 
 
 @torch.no_grad()
-def neighbour_evaluations(
-    method: Method,
-    server: ServerState,
-    clients: Sequence[ClientData],
-    clip: tuple[int, int],
-    seed: int,
-    device: torch.device,
-) -> Iterator[Evaluation]:
-    """Every client's test recordings, each labelled by the training recording whose features are nearest (cosine).
+def nearest_labels(network: nn.Module, task: Task, client: ClientData, device: torch.device) -> Tensor:
+    """(N, classes) one-hot votes: each test recording has the class of the training recording nearest to it (cosine).
 
-    Labels serve the test alone: they are what `accuracy` (recall at 1) compares, and nothing learns from them.
+    Labels serve the test alone: they are what accuracy (recall at 1) compares, and nothing learns from them.
 
     Args:
-        method: what was trained; its network's `backbone` is a 3D ResNet.
-        server: whose backbone is tested.
-        clients: with recordings (N, T, H, W, 3).
-        clip: frames and rows of the clip that is cut from the middle of a recording.
-        seed: the run's.
+        network: its `backbone` is a 3D ResNet; in evaluation mode, with the tensors to be tested.
+        task: what it learned by: its clips' frames and rows are cut from the middle of a recording.
+        client: with recordings (N, T, H, W, 3).
         device: where.
     """
-    module = fresh(method, clients[0].info, seed).to(device).eval()
-    own = tensors_of(module)
-    for name, tensor in server.shared.items():
-        own[name].copy_(tensor)
-    backbone = module.get_submodule("backbone")
+    backbone = network.get_submodule("backbone")
     assert isinstance(backbone, ResNet3D)
 
     def features(samples: Samples) -> Tensor:
-        batches = in_batches(samples, _BATCH)
-        return torch.cat([backbone(middle(part.to(device), *clip), output="pooled").cpu() for part in batches])
+        clips = (middle(part.to(device), task.frames, task.size) for part in in_batches(samples, _BATCH))
+        return torch.cat([backbone(clip, output="pooled").cpu() for clip in clips])
 
-    for client in clients:
-        predicted = knn_predict(features(client.train), client.train.labels, features(client.test))
-        right = (predicted == client.test.labels).double().mean()
-        yield Evaluation(client.info.id, float(right), math.nan, predicted, torch.ones(len(predicted)))
+    predicted = knn_predict(features(client.train), client.train.labels, features(client.test))
+    return F.one_hot(predicted, len(client.info.classes)).float()
+
+
+def unseen_accuracy(
+    method: Method, served: Tree, client: ClientData, seed: int, device: torch.device, how: Neighbours
+) -> float:
+    """The share of an unseen client's test sequences whose nearest training sequences vote for their class."""
+    train, test = unseen_features(method, served, client, seed, device)
+    k = min(how.k, len(train))
+    labels = client.train.labels, client.test.labels
+    return knn_accuracy(train, labels[0], test, labels[1], k, how.distance, how.temperature)
 
 
 def middle(x: Tensor, frames: int, size: int) -> Tensor:

@@ -24,7 +24,7 @@ class Device:
         jitter: standard deviation of the logarithm of a job's training time.
         availability: share of the time that it is on, in (0, 1]; work rests while it is off.
         period: from one switching on to the next; when in it the device is on is drawn once for each client.
-        drop_out: the chance that a job's result is lost on the way.
+        failure_rate: the chance that a job's result is lost on the way.
         vanishes: after this time the device is never heard of again.
     """
 
@@ -38,7 +38,7 @@ class Device:
     jitter: float = 0.0
     availability: float = 1.0
     period: float = 86_400.0
-    drop_out: float = 0.0
+    failure_rate: float = 0.0
     vanishes: float = math.inf
 
 
@@ -88,8 +88,8 @@ class Clock:
         finish = _after(start, busy, device, self._phase(client, device))
         if finish > device.vanishes:
             return Span(start, math.inf, max(min(busy, device.vanishes - start), 0.0), lost=True)
-        chance = numpy_generator(self.seed, "drop-out", client, number).random() if device.drop_out else 1.0
-        return Span(start, finish, busy, lost=bool(chance < device.drop_out))
+        chance = numpy_generator(self.seed, "drop-out", client, number).random() if device.failure_rate else 1.0
+        return Span(start, finish, busy, lost=bool(chance < device.failure_rate))
 
     def _phase(self, client: str, device: Device) -> float:
         """When a client's device is first switched on."""

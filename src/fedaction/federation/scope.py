@@ -54,12 +54,21 @@ class Rule:
         scope: their scope.
         kind: only parameters, or only buffers, if given.
         module: only tensors of modules whose class name contains this, if given ("BatchNorm").
+        decay: whether weight decay pulls them to zero.
+        epochs: which of a job's local epochs train them, as a slice of them; None: all. A job with a single local
+            epoch trains everything.
     """
 
     pattern: str
     scope: Scope
     kind: Literal["parameter", "buffer"] | None = None
     module: str | None = None
+    decay: bool = True
+    epochs: slice | None = None
+
+    def trains_in(self, epoch: int, epochs: int) -> bool:
+        """Whether local epoch `epoch` of `epochs`, counted from 0, trains what this row speaks of."""
+        return self.epochs is None or epochs == 1 or epoch in range(epochs)[self.epochs]
 
     def covers(self, name: str, leaf: Leaf) -> bool:
         """Whether this row speaks of the tensor."""
@@ -81,12 +90,16 @@ class ScopeTable:
     rules: tuple[Rule, ...]
 
     def resolve(self, leaves: Mapping[str, Leaf]) -> dict[str, Scope]:
-        """The scope of every tensor. A tensor that no rule covers is an error that names it."""
-        scopes: dict[str, Scope] = {}
+        """The scope of every tensor. A tensor that no row covers is an error that names it."""
+        return {name: rule.scope for name, rule in self.decide(leaves).items()}
+
+    def decide(self, leaves: Mapping[str, Leaf]) -> dict[str, Rule]:
+        """The row that decides for every tensor. A tensor that no row covers is an error that names it."""
+        decided: dict[str, Rule] = {}
         for name, leaf in leaves.items():
-            found = next((rule.scope for rule in self.rules if rule.covers(name, leaf)), None)
-            if found is None:
+            row = next((rule for rule in self.rules if rule.covers(name, leaf)), None)
+            if row is None:
                 rows = "; ".join(f"{r.pattern} = {r.scope.value}" for r in self.rules)
                 raise ScopeError(f"no row of the scope table covers {leaf.kind} {name!r} of a {leaf.module} ({rows})")
-            scopes[name] = found
-        return scopes
+            decided[name] = row
+        return decided

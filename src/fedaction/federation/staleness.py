@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedaction.federation.state import ServerState, Update
-
 Form = Literal["constant", "polynomial", "hinge"]
 
 
@@ -40,16 +38,3 @@ class Staleness:
         if self.form == "hinge" and x > self.b:
             return 1.0 / (self.a * (x - self.b) + 1.0)
         return 1.0
-
-
-def staleness_of(server: ServerState, update: Update) -> int:
-    """Server updates between an update's download and now. Nothing of the older model need be there any more.
-
-    An update from a version that the server has not reached yet (it was set back, say) is a ValueError.
-    """
-    if update.version > server.version:
-        raise ValueError(
-            f"client {update.client!r} sent an update of version {update.version}, but the server is at "
-            f"{server.version}; it must fetch the model anew"
-        )
-    return server.version - update.version

@@ -60,41 +60,42 @@ class Part:
     def grid(self, device: torch.device | None = None) -> tuple[Tensor, ...]:
         """Index arrays that select the client's block: `server[part.grid()]` has shape `held`."""
         axes = len(self.shape)
-        found: list[Tensor] = []
+        grid: list[Tensor] = []
         for axis, (size, index) in enumerate(zip(self.shape, self.index, strict=True)):
             places = torch.arange(size, device=device) if index is None else index.to(device)
-            found.append(places.view([-1 if a == axis else 1 for a in range(axes)]))
-        return tuple(found)
+            grid.append(places.view([-1 if a == axis else 1 for a in range(axes)]))
+        return tuple(grid)
 
 
 @dataclass(frozen=True)
 class ServerState:
-    """All that a server knows.
+    """All that a server has learned.
 
     Attributes:
         version: how many times it has combined updates.
         shared: GLOBAL tensors.
         groups: GROUP tensors of each group.
-        memory: what a method carries from round to round (momentum and the like).
+        ahead: what clients are sent in place of `shared`, where that differs (a momentum's look-ahead); else empty.
+        memory: what a method carries from round to round besides.
     """
 
     version: int
     shared: Tree
     groups: Mapping[str, Tree] = field(default_factory=dict[str, Tree])
+    ahead: Tree = field(default_factory=dict[str, Tensor])
     memory: Tree = field(default_factory=dict[str, Tensor])
 
 
 @dataclass(frozen=True)
 class Job:
-    """Work for one client.
+    """Work for one client. Everything random or scheduled in it derives from what it was given out with.
 
     Attributes:
         client: who does it.
         group: its group.
         version: the server's version that the payload was taken from.
-        round: when it was given out.
+        round: in which it was given out.
         payload: the GLOBAL and GROUP tensors sent to it.
-        local: its own LOCAL tensors.
         number: which job of the run it is, where a client may have several in a round; else 0.
     """
 
@@ -102,8 +103,7 @@ class Job:
     group: str
     version: int
     round: int
-    payload: Tree
-    local: Tree
+    payload: Tree = field(repr=False)
     number: int = 0
 
     @property
@@ -114,22 +114,61 @@ class Job:
 
 @dataclass(frozen=True)
 class Update:
-    """What comes back.
+    """What comes back: tensors after training, never differences.
 
     Attributes:
         client: who sends it.
         group: its group.
-        version: the server's version it started from; staleness is the server's version now less this.
+        version: the server's version it started from.
         tree: its GLOBAL and GROUP tensors after training.
-        local: its LOCAL tensors after training; they stay with the client and are not part of what is sent.
-        weight: its weight in averages (training samples).
+        samples: training samples behind it.
         metrics: means over its local steps.
+        fault: what the client itself found wrong with its tensors, those that it keeps included; "": nothing.
     """
 
     client: str
     group: str
     version: int
-    tree: Tree
-    local: Tree
-    weight: float
+    tree: Tree = field(repr=False)
+    samples: float
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a server knows of an update besides its tensors: all that a weight may depend on.
+
+    Attributes:
+        client: who sent it.
+        group: its group.
+        samples: training samples behind it.
+        staleness: how often the server has combined updates since the client was sent its model.
+        metrics: means over its local steps.
+    """
+
+    client: str
+    group: str
+    samples: float
+    staleness: int
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+Weight = float | tuple[tuple[float, float], ...]
+"""How much an update counts: a number; or pairs of a share and a number, where the mean is a mix of several.
+
+With shares s_k that sum to 1 and numbers w_ki, client i counts sum_k s_k w_ki / sum_j w_kj.
+"""
+
+
+def report_on(update: Update, version: int) -> Report:
+    """The scalars of an update that arrives when the server is at a version.
+
+    An update from a version that the server has not reached yet (it was set back, say) is a ValueError.
+    """
+    if update.version > version:
+        raise ValueError(
+            f"client {update.client!r} sent an update of version {update.version}, but the server is at {version}; "
+            "it must fetch the model anew"
+        )
+    return Report(update.client, update.group, update.samples, version - update.version, update.metrics)

@@ -1,7 +1,10 @@
 """Named tensor trees: a model's parameters and buffers as one flat mapping from name to tensor."""
 
+# pyright: reportPrivateImportUsage=false, reportPrivateUsage=false, reportUnknownMemberType=false
+
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -48,3 +51,14 @@ def describe(module: nn.Module) -> dict[str, Leaf]:
 def tree_bytes(tree: Tree) -> int:
     """Size in bytes of a tree's values."""
     return sum(t.numel() * t.element_size() for t in tree.values())
+
+
+def largest_values(tree: Tree) -> list[float]:
+    """The largest magnitude of each floating-point tensor: finite only if all its values are.
+
+    All of them are fetched from the device at once.
+    """
+    if not tree:
+        return []
+    norms = torch._foreach_norm(list(tree.values()), math.inf)
+    return [float(value) for value in torch.stack([norm.double() for norm in norms]).cpu()]

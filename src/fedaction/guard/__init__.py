@@ -1,1 +1,1 @@
-"""Filters between training and combining: what the server refuses, clips or hides."""
+"""Filters between what sites send and what the server combines. They read the scope table, and compose."""

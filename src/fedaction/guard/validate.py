@@ -1,67 +1,64 @@
 """Updates are checked before they are combined; a bad one is refused, with a reason."""
 
-# pyright: reportPrivateImportUsage=false, reportPrivateUsage=false, reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 
-from fedaction.federation.state import Job, Update
+from fedaction.federation.state import Job, Report, Update
+from fedaction.federation.tree import largest_values
+from fedaction.guard.base import Refused
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why an update was not used."""
-
-    client: str
-    reason: str
-
-
-def problem(update: Update, job: Job) -> str | None:
-    """What is wrong with an update, or None. It must mirror the payload that its job was given."""
+def validate(update: Update, job: Job, report: Report) -> Update:
+    """A `Guard`: the update must mirror the payload that its job was given, and be finite."""
     who = f"client {update.client!r}"
+    if update.fault:
+        raise Refused(update.fault)
     missing = [name for name in job.payload if name not in update.tree]
     if missing:
-        return f"{who} did not send {missing[0]!r} (shape {tuple(job.payload[missing[0]].shape)})"
+        raise Refused(f"{who} did not send {missing[0]!r} (shape {tuple(job.payload[missing[0]].shape)})")
     unknown = [name for name in update.tree if name not in job.payload]
     if unknown:
-        return f"{who} sent {unknown[0]!r} (shape {tuple(update.tree[unknown[0]].shape)}), which nobody asked for"
+        shape = tuple(update.tree[unknown[0]].shape)
+        raise Refused(f"{who} sent {unknown[0]!r} (shape {shape}), which nobody asked for")
     for name, sent in update.tree.items():
         expected = job.payload[name]
         if sent.shape != expected.shape:
-            return f"{who} sent {name!r} with shape {tuple(sent.shape)}; expected {tuple(expected.shape)}"
+            raise Refused(f"{who} sent {name!r} with shape {tuple(sent.shape)}; expected {tuple(expected.shape)}")
         if sent.dtype != expected.dtype:
-            return f"{who} sent {name!r} as {sent.dtype}; expected {expected.dtype} (shape {tuple(sent.shape)})"
-    # What the client keeps is checked too: it would come back with it next time.
-    held = {**update.tree, **update.local}
-    floats = {name: tensor for name, tensor in held.items() if tensor.is_floating_point()}
-    # The largest magnitude is finite only if every value is; all of them are fetched from the device at once.
-    norms = torch._foreach_norm(list(floats.values()), math.inf) if floats else ()
-    largest: list[float] = torch.stack([norm.double() for norm in norms]).tolist() if norms else []
-    for (name, tensor), value in zip(floats.items(), largest, strict=True):
-        if not math.isfinite(value):
+            shape = tuple(sent.shape)
+            raise Refused(f"{who} sent {name!r} as {sent.dtype}; expected {expected.dtype} (shape {shape})")
+    floats = {name: tensor for name, tensor in update.tree.items() if tensor.is_floating_point()}
+    for (name, tensor), largest in zip(floats.items(), largest_values(floats), strict=True):
+        if not math.isfinite(largest):
             bad = int((~torch.isfinite(tensor)).sum())
-            verb = "sent" if name in update.tree else "would keep"
-            return (
-                f"{who} {verb} {name!r} with {bad} of {tensor.numel()} values NaN or infinite; "
+            raise Refused(
+                f"{who} sent {name!r} with {bad} of {tensor.numel()} values NaN or infinite; "
                 f"expected finite values of shape {tuple(tensor.shape)}"
             )
-    if not (math.isfinite(update.weight) and update.weight > 0):
-        return f"{who} sent weight {update.weight}; expected a positive number"
-    return None
+    if not (math.isfinite(update.samples) and update.samples > 0):
+        raise Refused(f"{who} says that {update.samples} samples are behind its update; expected a positive number")
+    return update
 
 
-def validated(
-    updates: Iterable[Update], job_of: Callable[[str], Job], refuse: Callable[[Refusal], None]
-) -> Iterator[Update]:
-    """Hands on the updates that are sound, one by one, and reports the others."""
-    for update in updates:
-        reason = problem(update, job_of(update.client))
-        if reason is None:
-            yield update
-        else:
-            refuse(Refusal(update.client, reason))
+@dataclass(frozen=True)
+class NotTooOld:
+    """A `Guard` that refuses updates of models that the server has long left behind.
+
+    Attributes:
+        most: server updates that may lie between a client's download and its upload.
+    """
+
+    most: int
+
+    def __call__(self, update: Update, job: Job, report: Report) -> Update:
+        """See `Guard`."""
+        if report.staleness > self.most:
+            raise Refused(
+                f"client {update.client!r} sent an update {report.staleness} server updates old; {self.most} is the "
+                "most"
+            )
+        return update

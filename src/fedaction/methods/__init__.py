@@ -23,14 +23,34 @@ from fedaction.methods.perfedavg import PerFedAvg
 from fedaction.methods.pfedme import PFedMe
 
 METHODS: dict[str, type[Method]] = {
-    method.name: method
-    for method in (
-        *(FSAR, FDARN, Edge, FedVSSL),
-        *(FedAvg, FedProx, FedBN, FedAGM, MOON, FedEMA, PFedMe, PerFedAvg, LGFedAvg, FedRep, MetaHAR, FedBuff, FedU),
-        *(Local, Central, CentralVSSL),
-    )
+    "fsar": FSAR,
+    "fdarn": FDARN,
+    "edge": Edge,
+    "fedvssl": FedVSSL,
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fedbn": FedBN,
+    "fedagm": FedAGM,
+    "moon": MOON,
+    "fedema": FedEMA,
+    "pfedme": PFedMe,
+    "perfedavg": PerFedAvg,
+    "lgfedavg": LGFedAvg,
+    "fedrep": FedRep,
+    "metahar": MetaHAR,
+    "fedbuff": FedBuff,
+    "fedu": FedU,
+    "local": Local,
+    "central": Central,
+    "centralvssl": CentralVSSL,
 }
 """Methods by the name that recipes use."""
+
+
+def title_of(method: str) -> str:
+    """A method's name as its authors write it, by the name that recipes use; an unknown one as it is."""
+    return METHODS[method].title if method in METHODS else method
+
 
 __all__ = [
     "FDARN",
@@ -54,4 +74,5 @@ __all__ = [
     "MetaHAR",
     "PFedMe",
     "PerFedAvg",
+    "title_of",
 ]

@@ -16,17 +16,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.client import ClientInfo
 from fedaction.data.layout import Layout
-from fedaction.federation.average import scoped_average
-from fedaction.federation.scope import Scope, ScopeTable
+from fedaction.federation.average import Averages, Mean
+from fedaction.federation.scope import Rule, Scope, ScopeTable
 from fedaction.federation.settings import Settings
-from fedaction.federation.state import Part, ServerState, Update
+from fedaction.federation.state import Part, Report, ServerState, Weight
 from fedaction.federation.tree import Leaf, Tree, describe
-from fedaction.methods.network import body_of, build_network, joint_parts, shared_backbone
+from fedaction.methods.network import body_of, build_network, class_parts, joint_parts, shared_backbone
 from fedaction.methods.settings import NetworkSettings
-from fedaction.methods.video import pretrained_values
 from fedaction.models.backbone import Backbone
+from fedaction.models.heads import Classifier
 
 Metrics = Mapping[str, Tensor]
 """Scalars worth recording, by name; they may carry gradients, which are ignored."""
@@ -88,67 +88,40 @@ class Method:
     By default the network is the recipe's backbone, shared as in Vanilla FSAR (`methods/network.py`).
     """
 
-    name: ClassVar[str]
+    title: ClassVar[str]
+    """Its name as its authors write it."""
     settings_type: ClassVar[type[Settings]] = NetworkSettings
     """The keys of a recipe that the method reads."""
     needs_anchor: ClassVar[bool] = False
     """Whether `loss` or `finish` reads the anchor. If not, engines save the second network."""
-    asynchronous: ClassVar[bool] = False
-    """Whether updates are combined as they come, on the events schedule; otherwise in rounds."""
-    snapshots: ClassVar[tuple[str, ...]] = ()
-    """Patterns of tensors that a run keeps, as they are after local training, in a few of its rounds."""
 
     def __init__(self, clients: Iterable[ClientInfo], settings: Any) -> None:
         """Args: everyone in the federation; settings of `settings_type`."""
         self.settings = settings
         self.clients = {client.id: client for client in clients}
         self._plans: dict[tuple[object, ...], Plan] = {}
+        self._parts: dict[tuple[object, ...], dict[str, Part]] = {}
+        self._templates: dict[tuple[object, ...], nn.Module] = {}  # networks without values
 
-    @classmethod
-    def arrange(cls, clients: Mapping[str, ClientData]) -> Mapping[str, ClientData]:
-        """The clients as the method sees them. Default: as they are.
+    # What a method may say differently
 
-        A client without training samples is never asked to train, one without test samples is not tested.
-        """
-        return clients
-
-    def build(self, client: ClientInfo) -> nn.Module:
-        """The client's network; its values are filled in later, from the run's seed. Default: the backbone."""
-        return build_network(client, self.settings)
-
-    def initial(self, client: ClientInfo) -> Tree:
-        """What a client's network starts from in place of random values. Default: a pretrained file's tensors."""
-        known = isinstance(self.settings, NetworkSettings)
-        return pretrained_values(client, self.settings) if known else {}
+    @property
+    def buffer(self) -> int:
+        """0: updates are combined in rounds; else asynchronously, so many at a time. Default: in rounds."""
+        return 0
 
     @property
     def task(self) -> Task | None:
         """What makes inputs and targets of samples, for methods that learn without labels. Default: none."""
         return None
 
-    @property
-    def buffered(self) -> int:
-        """Asynchronous: how many updates are combined at a time. Default: each as it comes."""
-        return 1
+    def build(self, client: ClientInfo) -> nn.Module:
+        """The client's network; its values are filled in later, from the run's seed. Default: the backbone."""
+        return build_network(client, self.settings)
 
     def scopes(self) -> ScopeTable:
         """Who shares which tensor. Default: the backbone is averaged, the classifier stays."""
         return ScopeTable(shared_backbone(self.settings))
-
-    def step(self, net: Net, anchor: Net, batch: Batch, lr: float) -> tuple[Tree, Metrics]:
-        """New values of the tensors that one local step changes; a method that has it does without SGD on `loss`.
-
-        A pure function. Momentum, weight decay and clipping are its own business.
-        """
-        raise NotImplementedError
-
-    def resting(self, epoch: int, epochs: int) -> tuple[str, ...]:
-        """Patterns of parameters that are not trained in a local epoch, counted from 0. Default: none."""
-        return ()
-
-    def adapt(self, net: Net, train: Batch) -> Tree:
-        """What a client changes before it is tested, from all of its training samples: never from test samples."""
-        return {}
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """The local objective, a pure function. Default: cross-entropy.
@@ -158,6 +131,16 @@ class Method:
         loss = F.cross_entropy(net(batch.x), batch.y)
         return loss, {"ce": loss}
 
+    def weigh(self, report: Report) -> Weight:
+        """How much an update counts in the mean, from scalars alone. Default: by its samples."""
+        return report.samples
+
+    def advance(self, server: ServerState, mean: Averages) -> ServerState:
+        """The server's step from what came back, a pure function. Default: the mean replaces what there was."""
+        return mean.step(server, Mean.over)
+
+    # Only where the local work is more than SGD on one loss
+
     def begin(self, tensors: Tree) -> Tree:
         """What changes between what a client has received and kept, and what it starts to train from.
 
@@ -165,60 +148,76 @@ class Method:
         """
         return {}
 
-    def finish(self, begun: Tree, trained: Tree) -> Tree:
-        """What changes after the last local step; `begun` is what the client started from. Default: nothing."""
+    def step(self, net: Net, anchor: Net, batch: Batch, lr: float) -> tuple[Tree, Metrics]:
+        """New values of the tensors that one local step changes; a method that has it does without SGD on `loss`.
+
+        A pure function. Momentum, weight decay and clipping are its own business.
+        """
+        raise NotImplementedError
+
+    def finish(self, start: Tree, trained: Tree) -> Tree:
+        """What changes after the last local step; `start` is what the client started from. Default: nothing."""
         return {}
 
-    def predict(self, net: Net, x: Tensor) -> Tensor:
-        """(N, classes) logits of (N, *shape) samples, at test time. Default: the network's output."""
-        return net(x)
-
-    def parts(self, client: ClientInfo, network: nn.Module) -> Mapping[str, Part]:
-        """Which of a client's tensors are parts of larger ones on the server. Default: those over joints."""
-        return joint_parts(client, self.body, network) if isinstance(network, Backbone) else {}
-
-    def undecayed(self) -> tuple[str, ...]:
-        """Patterns of parameters that weight decay leaves alone. Default: none."""
-        return ()
-
-    def initial_memory(self, shared: Tree) -> Tree:
-        """What the server carries from round to round, before the first. Default: nothing."""
+    def adapt(self, net: Net, train: Batch) -> Tree:
+        """What a client changes before it is tested, from all of its training samples: never from test samples."""
         return {}
-
-    def payload(self, server: ServerState, client: ClientInfo) -> Tree:
-        """What a client is sent to train from. Default: the shared tensors and its own group's."""
-        return self.served(server, client)
-
-    def served(self, server: ServerState, client: ClientInfo, shared: Tree | None = None) -> dict[str, Tensor]:
-        """A client's view of the server's tensors: its own names, cut to its parts."""
-        layout = self.plan(client)
-        group = server.groups.get(client.group, {})
-        shared = server.shared if shared is None else shared
-        view: dict[str, Tensor] = {}
-        for name, scope in layout.scopes.items():
-            if scope in (Scope.GLOBAL, Scope.GROUP):
-                tensor = (shared if scope is Scope.GLOBAL else group)[name]
-                part = layout.parts.get(name)
-                view[name] = tensor if part is None else tensor[part.grid(tensor.device)]
-        return view
-
-    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        """The server's step; consumes updates one by one. Default: weighted averages within scopes."""
-        return scoped_average(server, updates, self.scopes_of, self.parts_of)
 
     # What follows is derived from the above and the same for every method.
 
+    def payload(self, server: ServerState, client: ClientInfo) -> dict[str, Tensor]:
+        """What a client is sent to train from: the shared tensors, or those that look ahead, and its own group's."""
+        return self._view(server, client, server.ahead or server.shared)
+
+    def served(self, server: ServerState, client: ClientInfo) -> dict[str, Tensor]:
+        """What a client is tested with: the shared tensors and its own group's."""
+        return self._view(server, client, server.shared)
+
+    def _view(self, server: ServerState, client: ClientInfo, shared: Tree) -> dict[str, Tensor]:
+        """A client's view of the server's tensors: its own names, cut to its parts."""
+        plan, parts = self.plan(client), self.parts(client)
+        group = server.groups.get(client.group, {})
+        view: dict[str, Tensor] = {}
+        for name in plan.shared:
+            tensor = (shared if plan.scopes[name] is Scope.GLOBAL else group)[name]
+            part = parts.get(name)
+            view[name] = tensor if part is None else tensor[part.grid(tensor.device)]
+        return view
+
     def plan(self, client: ClientInfo) -> Plan:
-        """Names, scopes and parts of a client's tensors; computed once per kind of client."""
-        key = self.kind(client)
+        """Names and rules of a client's tensors; computed once per architecture."""
+        key = client.architecture
         if key not in self._plans:
-            network = blank(self, client)
+            network = self._templates[key] = blank(self, client).to("meta")
             leaves = describe(network)
-            scopes = self.scopes().resolve(leaves)
-            shared = (Scope.GLOBAL, Scope.GROUP)
-            parts = {n: part for n, part in self.parts(client, network).items() if scopes[n] in shared}
-            self._plans[key] = Plan(leaves, scopes, parts)
+            self._plans[key] = Plan(leaves, self.scopes().decide(leaves))
         return self._plans[key]
+
+    def parts(self, client: ClientInfo) -> Mapping[str, Part]:
+        """Which of a client's shared tensors are parts of larger ones on the server: over joints, over classes."""
+        key = (client.architecture, client.classes) if self.shares_classes else client.architecture
+        if key not in self._parts:
+            plan = self.plan(client)
+            network = self._templates[client.architecture]
+            parts = joint_parts(client, self.body, network) if isinstance(network, Backbone) else {}
+            if self.shares_classes:
+                parts |= class_parts(client, self.classes, network)
+            self._parts[key] = {name: part for name, part in parts.items() if name in plan.shared}
+        return self._parts[key]
+
+    @cached_property
+    def shares_classes(self) -> bool:
+        """Whether clients that name different classes share a classifier."""
+        if len({client.classes for client in self.clients.values()}) < 2:
+            return False
+        plan = self._any_plan()
+        return any(plan.leaves[name].module == Classifier.__name__ for name in plan.shared)
+
+    @cached_property
+    def classes(self) -> tuple[str, ...]:
+        """All classes that clients name, each once."""
+        names = (name for key in sorted(self.clients) for name in self.clients[key].classes)
+        return tuple(dict.fromkeys(names))
 
     @cached_property
     def body(self) -> Layout:
@@ -236,40 +235,51 @@ class Method:
         return tuple(name for name, scope in self._parameters() if scope is Scope.GLOBAL)
 
     def _parameters(self) -> list[tuple[str, Scope]]:
-        # Any plan will do, and one already made: nothing can be built while clients are stacked.
-        plan = next(iter(self._plans.values()), None) or self.plan(next(iter(self.clients.values())))
+        plan = self._any_plan()
         return [(n, scope) for n, scope in plan.scopes.items() if plan.leaves[n].kind == "parameter"]
+
+    def _any_plan(self) -> Plan:
+        # One already made will do: nothing can be built while clients are stacked.
+        return next(iter(self._plans.values()), None) or self.plan(next(iter(self.clients.values())))
 
     @classmethod
     def overrides(cls, name: str) -> bool:
-        """Whether the method has its own `begin`, `finish`, `step`, `resting` or `adapt`; engines skip the others."""
+        """Whether the method has its own `begin`, `finish`, `step`, `adapt` or `task`; engines skip the others."""
         return getattr(cls, name) is not getattr(Method, name)
-
-    def kind(self, client: ClientInfo) -> tuple[object, ...]:
-        """Clients equal in this have the same network and the same parts. Default: their architecture."""
-        return client.architecture
 
     def scopes_of(self, client: str) -> Mapping[str, Scope]:
         """The scopes of a client's tensors."""
         return self.plan(self.clients[client]).scopes
 
-    def parts_of(self, client: str) -> Mapping[str, Part]:
-        """The parts a client holds."""
-        return self.plan(self.clients[client]).parts
-
 
 @dataclass(frozen=True)
 class Plan:
-    """A client's tensors: what each is, its scope, and which are parts of larger ones."""
+    """The tensors of an architecture: what each is, and the row of the scope table that decides for it."""
 
     leaves: Mapping[str, Leaf]
-    scopes: Mapping[str, Scope]
-    parts: Mapping[str, Part]
+    rules: Mapping[str, Rule]
+
+    @cached_property
+    def scopes(self) -> Mapping[str, Scope]:
+        """The scope of every tensor."""
+        return {name: rule.scope for name, rule in self.rules.items()}
+
+    @cached_property
+    def shared(self) -> tuple[str, ...]:
+        """Names of what travels: GLOBAL and GROUP tensors."""
+        return tuple(name for name, scope in self.scopes.items() if scope in (Scope.GLOBAL, Scope.GROUP))
 
     @property
     def traffic(self) -> int:
         """Bytes of what the client shares: they go to it and come back."""
-        names = [name for name, scope in self.scopes.items() if scope in (Scope.GLOBAL, Scope.GROUP)]
+        return self._bytes(self.shared)
+
+    @property
+    def frozen_bytes(self) -> int:
+        """Bytes of FROZEN tensors, which go to it once."""
+        return self._bytes(name for name, scope in self.scopes.items() if scope is Scope.FROZEN)
+
+    def _bytes(self, names: Iterable[str]) -> int:
         return sum(math.prod(self.leaves[n].shape) * self.leaves[n].dtype.itemsize for n in names)
 
 

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.layout import Layout
 from fedaction.data.samples import Examples, in_memory
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
-from fedaction.federation.state import Part
 from fedaction.methods.base import Method
 from fedaction.methods.network import body_of, layout_of
 from fedaction.methods.video import frozen_parts
@@ -25,33 +24,34 @@ from fedaction.methods.video import frozen_parts
 EVERYONE = "everyone"
 
 
-class Central(Method):
-    """One client trains on everybody's data; the others are only tested."""
+class Pooled:
+    """What is common to methods that train in one place, which a federation is there to avoid."""
 
-    name = "central"
+    @staticmethod
+    def pool(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
+        """One client with all training samples, on one body; the others keep their test samples.
 
-    @classmethod
-    def arrange(cls, clients: Mapping[str, ClientData]) -> Mapping[str, ClientData]:
-        """One client with all training samples, on one body; the others keep their test samples."""
+        A client without training samples is never asked to train, one without test samples is not tested.
+        """
         if EVERYONE in clients:
             raise ValueError(f"a client is called {EVERYONE!r}, the name that centralised training uses: rename it")
         if any(client.info.layout is None for client in clients.values()):
-            return _together(clients)
+            return _put_together(clients)
         body = body_of(client.info for client in clients.values())
         bodies = max(client.info.shape[0] for client in clients.values())
-        found: dict[str, ClientData] = {}
+        arranged: dict[str, ClientData] = {}
         samples: list[Tensor] = []
         labels: list[Tensor] = []
         names: list[str] = []
         for key, client in clients.items():
             info = client.info
             own = tuple(f"{key}: {name}" for name in info.classes)
-            samples.append(_onto(in_memory(client.train).x, layout_of(info), body, bodies))
+            samples.append(_map_onto(in_memory(client.train).x, layout_of(info), body, bodies))
             labels.append(client.train.labels + len(names))
             names += own
-            test = _onto(in_memory(client.test).x, layout_of(info), body, bodies)
+            test = _map_onto(in_memory(client.test).x, layout_of(info), body, bodies)
             none = Examples(test[:0], client.test.labels[:0])
-            found[key] = ClientData(
+            arranged[key] = ClientData(
                 ClientInfo(key, info.group, 0, own, tuple(test.shape[1:]), body),
                 none,
                 Examples(test, client.test.labels, client.test.subjects),
@@ -59,11 +59,18 @@ class Central(Method):
         x = torch.cat(samples)
         everyone = ClientInfo(EVERYONE, "skeleton", len(x), tuple(names), tuple(x.shape[1:]), body)
         none = Examples(x[:0], labels[0][:0])
-        return {**found, EVERYONE: ClientData(everyone, Examples(x, torch.cat(labels)), none)}
+        return {**arranged, EVERYONE: ClientData(everyone, Examples(x, torch.cat(labels)), none)}
 
-    def kind(self, client: ClientInfo) -> tuple[object, ...]:
-        """Clients with as many classes still hold other rows of the classifier."""
-        return (*client.architecture, client.id)
+
+def arrange(kind: type[Method], clients: Mapping[str, ClientData]) -> Mapping[str, ClientData]:
+    """The clients as a method sees them: as they are, or for centralised training in one place."""
+    return kind.pool(clients) if issubclass(kind, Pooled) else clients
+
+
+class Central(Pooled, Method):
+    """One client trains on everybody's data; the others are only tested, each among its own classes."""
+
+    title = "Centralised"
 
     def scopes(self) -> ScopeTable:
         """All of it is one model."""
@@ -71,20 +78,8 @@ class Central(Method):
             (Rule("topology.A", FROZEN), *(Rule(n, FROZEN) for n in frozen_parts(self.settings)), Rule("**", GLOBAL))
         )
 
-    def parts(self, client: ClientInfo, network: nn.Module) -> Mapping[str, Part]:
-        """Of the classifier a client holds the rows of its own classes."""
-        everyone = self.clients[EVERYONE].classes
-        if client.id == EVERYONE or client.classes == everyone:
-            return {}
-        rows = torch.tensor([everyone.index(name) for name in client.classes])
-        width = network.get_parameter("classifier.weight").shape[1]
-        return {
-            "classifier.weight": Part((len(everyone), width), (rows, None)),
-            "classifier.bias": Part((len(everyone),), (rows,)),
-        }
 
-
-def _together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
+def _put_together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
     """Clients whose samples are alike: their training samples in one place."""
     first, *others = clients.values()
     for other in others:
@@ -96,14 +91,14 @@ def _together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
     parts = [in_memory(client.train) for client in clients.values()]
     x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
     pooled = ClientData(replace(first.info, id=EVERYONE, samples=len(x)), Examples(x, y), Examples(x[:0], y[:0]))
-    found = {
+    tested = {
         key: ClientData(replace(client.info, samples=0), Examples(x[:0], y[:0]), client.test)
         for key, client in clients.items()
     }
-    return {**found, EVERYONE: pooled}
+    return {**tested, EVERYONE: pooled}
 
 
-def _onto(x: Tensor, layout: Layout, body: Layout, bodies: int) -> Tensor:
+def _map_onto(x: Tensor, layout: Layout, body: Layout, bodies: int) -> Tensor:
     """(N, M, T, V, C) samples on another body, with zeros for joints and bodies that they lack."""
     count, own, frames, _, channels = x.shape
     out = x.new_zeros(count, bodies, frames, len(body), channels)

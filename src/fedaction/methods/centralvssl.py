@@ -7,23 +7,23 @@ from dataclasses import replace
 
 from fedaction.data.client import ClientData
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
-from fedaction.methods.central import EVERYONE, Central
+from fedaction.methods.central import EVERYONE, Pooled
 from fedaction.methods.fedvssl import VSSL
 
 
-class CentralVSSL(VSSL):
+class CentralVSSL(Pooled, VSSL):
     """One client trains on everybody's recordings by the pretext task; a round is an epoch (with `local_epochs = 1`).
 
     As for any client, momentum starts anew with every round, hence with every epoch, and the learning rate falls by
     `lr_decay` from round to round; the paper keeps momentum and divides the rate by ten after each third.
     """
 
-    name = "centralvssl"
+    title = "Centralised"
 
-    @classmethod
-    def arrange(cls, clients: Mapping[str, ClientData]) -> Mapping[str, ClientData]:
+    @staticmethod
+    def pool(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
         """One client with all training recordings; the others keep theirs only for tests by the nearest of them."""
-        pooled = Central.arrange(clients)[EVERYONE]
+        pooled = Pooled.pool(clients)[EVERYONE]
         others = {key: replace(c, info=replace(c.info, samples=0)) for key, c in clients.items()}
         return {**others, EVERYONE: pooled}
 

@@ -5,15 +5,13 @@ The server mixes in every update as it comes, the less the older the model is th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fedaction.federation.average import mixed, scoped_average
-from fedaction.federation.staleness import Form, Staleness, staleness_of
-from fedaction.federation.state import ServerState, Update
+from fedaction.federation.average import Averages, mix
+from fedaction.federation.staleness import Form, Staleness
+from fedaction.federation.state import Report, ServerState
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.settings import NetworkSettings
 from fedaction.methods.terms import proximal
@@ -32,7 +30,7 @@ class StaleSettings(NetworkSettings):
     """0: an update is as old as the server has been updated since its download; 1: one older, the paper's t - tau."""
 
     @property
-    def weigh(self) -> Staleness:
+    def freshness(self) -> Staleness:
         """S."""
         return Staleness(self.staleness, self.staleness_a, self.staleness_b, self.staleness_offset)
 
@@ -49,8 +47,7 @@ class EdgeSettings(StaleSettings):
 class Edge(Method):
     """w_t = (1 - beta_t) w_(t-1) + beta_t w_new with beta_t = beta s(t - tau)."""
 
-    name = "edge"
-    asynchronous = True
+    title = "Edge"
     needs_anchor = True
     settings_type = EdgeSettings
     settings: EdgeSettings
@@ -61,10 +58,15 @@ class Edge(Method):
         pull = proximal(net, anchor, self.weights)
         return ce + self.settings.prox_theta * pull, {"ce": ce, "prox": pull}
 
-    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        """Algorithm 1, server: one update after the other."""
-        for update in updates:
-            beta_t = self.settings.mixing * self.settings.weigh(staleness_of(server, update))
-            w_new = scoped_average(server, [update], self.scopes_of, self.parts_of)
-            server = mixed(server, w_new, beta_t)
-        return server
+    @property
+    def buffer(self) -> int:
+        """Every update is mixed in as it comes."""
+        return 1
+
+    def weigh(self, report: Report) -> float:
+        """beta_t = beta s(t - tau)."""
+        return self.settings.mixing * self.settings.freshness(report.staleness)
+
+    def advance(self, server: ServerState, mean: Averages) -> ServerState:
+        """Algorithm 1, server: w_t = w_(t-1) + beta_t (w_new - w_(t-1))."""
+        return mean.step(server, mix)

@@ -52,7 +52,7 @@ class FDARNSettings(NetworkSettings):
 class FDARN(Method):
     """Feature-disentangled activity recognition."""
 
-    name = "fdarn"
+    title = "FDARN"
     settings_type = FDARNSettings
     settings: FDARNSettings
 

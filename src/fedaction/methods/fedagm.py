@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fedaction.data.client import ClientInfo
-from fedaction.federation.state import ServerState, Update
-from fedaction.federation.tree import Tree
+from fedaction.federation.average import Averages
+from fedaction.federation.state import ServerState
 from fedaction.methods.base import Batch, Method, Metrics, Net
-from fedaction.methods.momentum import MomentumSettings, accelerated
+from fedaction.methods.momentum import MomentumSettings, accelerate
 from fedaction.methods.terms import proximal
 
 
@@ -26,7 +23,7 @@ class FedAGMSettings(MomentumSettings):
 class FedAGM(Method):
     """Federated averaging with the server's momentum."""
 
-    name = "fedagm"
+    title = "FedAGM"
     needs_anchor = True
     settings_type = FedAGMSettings
     settings: FedAGMSettings
@@ -37,14 +34,6 @@ class FedAGM(Method):
         pull = 2 * proximal(net, anchor, self.weights)
         return ce + self.settings.agm_mu * pull, {"ce": ce, "prox": pull}
 
-    def initial_memory(self, shared: Tree) -> Tree:
-        """The model to send next: at first the initial one."""
-        return dict(shared)
-
-    def payload(self, server: ServerState, client: ClientInfo) -> Tree:
-        """The accelerated model."""
-        return self.served(server, client, server.memory)
-
-    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+    def advance(self, server: ServerState, mean: Averages) -> ServerState:
         """The server's momentum."""
-        return accelerated(self, server, updates, self.settings)
+        return accelerate(self, server, mean, self.settings)

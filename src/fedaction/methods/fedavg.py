@@ -12,4 +12,4 @@ from fedaction.methods.base import Method
 class FedAvg(Method):
     """The backbone is averaged; classifier, input normalisation and statistics stay with the client."""
 
-    name = "fedavg"
+    title = "FedAvg"

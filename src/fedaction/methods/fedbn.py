@@ -18,7 +18,7 @@ class FedBN(Method):
     normalisation of the input.
     """
 
-    name = "fedbn"
+    title = "FedBN"
 
     def build(self, client: ClientInfo) -> nn.Module:
         """The network, which must normalise over batches."""

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedaction.federation.average import scoped_average
-from fedaction.federation.scope import Scope
-from fedaction.federation.staleness import staleness_of
-from fedaction.federation.state import ServerState, Update
+from fedaction.federation.average import Averages, Mean
+from fedaction.federation.state import Report, ServerState
 from fedaction.federation.tree import Tree
 from fedaction.methods.base import Method
 from fedaction.methods.edge import StaleSettings
@@ -28,54 +22,33 @@ class FedBuffSettings(StaleSettings):
 
 
 class FedBuff(Method):
-    """Clients send what they changed; the server adds the mean of K such changes, each weighed by its age."""
+    """The server adds the mean of what K clients changed, each weighed by its age."""
 
-    name = "fedbuff"
-    asynchronous = True
-    needs_anchor = True  # a client compares what it has with what it was sent
+    title = "FedBuff"
     settings_type = FedBuffSettings
     settings: FedBuffSettings
 
     @property
-    def buffered(self) -> int:
+    def buffer(self) -> int:
         """K."""
         return self.settings.buffer
 
-    def finish(self, begun: Tree, trained: Tree) -> Tree:
-        """Delta = w_after - w_received, for whatever is shared; counters go as they are."""
-        return {n: trained[n].detach() - begun[n] for n in self.shared if trained[n].is_floating_point()}
+    def weigh(self, report: Report) -> float:
+        """s(tau_i): updates count alike, however many samples they are from, but for their age."""
+        return self.settings.freshness(report.staleness)
 
-    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
-        """W <- w + eta_g / K sum_i s(tau_i) Delta_i, each tensor over the clients that hold it."""
-        s = self.settings.weigh
+    def advance(self, server: ServerState, mean: Averages) -> ServerState:
+        """W <- w + eta_g / K sum_i s(tau_i) Delta_i, each tensor over the clients that hold it.
 
-        def weighed(update: Update) -> Update:
-            share = s(staleness_of(server, update))
-            tree = {n: t * share if t.is_floating_point() else t for n, t in update.tree.items()}
-            return replace(update, tree=tree, weight=1.0)  # K updates count alike, however many samples they are from
+        Delta_i = w_i - what client i was sent; the sum is the total weight times the mean after less the mean sent.
+        """
 
-        still = replace(
-            server,
-            shared=_still(server.shared),
-            groups={group: _still(tree) for group, tree in server.groups.items()},
-        )
-        change = scoped_average(still, map(weighed, updates), self.scopes_of, self.parts_of)
-        groups = {group: self._moved(server.groups[group], tree) for group, tree in change.groups.items()}
-        return replace(change, shared=self._moved(server.shared, change.shared), groups=groups)
+        def move(of: Mean, previous: Tree) -> dict[str, Tensor]:
+            def step(w: Tensor, after: Tensor, name: str) -> Tensor:
+                k = of.counts[name]
+                k = k.clamp(min=1) if isinstance(k, Tensor) else k  # entries that nobody holds stay as they are
+                return w + self.settings.server_lr * of.weights[name] / k * (after - of.sent[name])
 
-    def _moved(self, old: Tree, change: Tree) -> dict[str, Tensor]:
-        lr = self.settings.server_lr
-        return {n: old[n] + lr * step if step.is_floating_point() else step for n, step in change.items()}
+            return of.apply(previous, step)
 
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """Names of all tensors that clients share."""
-        found: dict[str, None] = {}
-        for plan in self._plans.values():
-            found |= dict.fromkeys(n for n, s in plan.scopes.items() if s in (Scope.GLOBAL, Scope.GROUP))
-        return tuple(found)
-
-
-def _still(tree: Tree) -> dict[str, Tensor]:
-    """No change: zeros, but for counters, which are no changes."""
-    return {n: torch.zeros_like(t) if t.is_floating_point() else t for n, t in tree.items()}
+        return mean.step(server, move)

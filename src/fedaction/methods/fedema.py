@@ -29,7 +29,7 @@ class FedEMASettings(NetworkSettings):
 class FedEMA(Method):
     """Federated averaging with a client-side moving average."""
 
-    name = "fedema"
+    title = "FedEMA"
     needs_anchor = True
     settings_type = FedEMASettings
     settings: FedEMASettings
@@ -51,11 +51,11 @@ class FedEMA(Method):
         names = [n for n in tensors if kept(n) in tensors]
         return {n: tensors[n].detach() + mu * (tensors[kept(n)] - tensors[n].detach()) for n in names}
 
-    def finish(self, begun: Tree, trained: Tree) -> Tree:
+    def finish(self, start: Tree, trained: Tree) -> Tree:
         """Divergence: the mean L2 distance of weight matrices before and after; lambda = tau / the first one."""
         names = [n for n in trained if kept(n) in trained]
         matrices = [n for n in names if n.endswith("weight") and trained[n].dim() > 1]
-        steps = [(trained[n] - begun[n]).detach() for n in matrices]
+        steps = [(trained[n] - start[n]).detach() for n in matrices]
         moved = torch.stack([step.square().sum().sqrt() for step in steps]).mean()
         first = trained[kept("seen")] == 0
         scale = torch.where(first, self.settings.ema_tau / moved.clamp(min=1e-12), trained[kept("scale")])

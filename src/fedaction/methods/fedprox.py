@@ -21,7 +21,7 @@ class FedProxSettings(NetworkSettings):
 class FedProx(Method):
     """Federated averaging with a proximal term."""
 
-    name = "fedprox"
+    title = "FedProx"
     needs_anchor = True
     settings_type = FedProxSettings
     settings: FedProxSettings

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic import Field
 
-from fedaction.federation.scope import LOCAL, Rule, ScopeTable
+from fedaction.federation.scope import GLOBAL, LOCAL, Rule, ScopeTable
 from fedaction.methods.base import Method
 from fedaction.methods.network import shared_backbone
 from fedaction.methods.settings import NetworkSettings
@@ -22,20 +24,13 @@ class FedRepSettings(NetworkSettings):
 class FedRep(Method):
     """In each round the head is trained with the representation at rest, then the other way round."""
 
-    name = "fedrep"
+    title = "FedRep"
     settings_type = FedRepSettings
     settings: FedRepSettings
 
     def scopes(self) -> ScopeTable:
-        """The head stays."""
-        return ScopeTable((*(Rule(pattern, LOCAL) for pattern in HEAD), *shared_backbone(self.settings)))
-
-    def resting(self, epoch: int, epochs: int) -> tuple[str, ...]:
-        """With one local epoch in all there is no turn to take: everything is trained."""
-        if epochs == 1:
-            return ()
-        return HEAD if epoch >= epochs - self.settings.rep_epochs else self._representation
-
-    @property
-    def _representation(self) -> tuple[str, ...]:
-        return tuple(n for n in self.weights if not n.startswith(HEAD))
+        """The head stays. Its turn to be trained is first; the last local epochs are the representation's."""
+        first, last = slice(-self.settings.rep_epochs), slice(-self.settings.rep_epochs, None)
+        head = [Rule(pattern, LOCAL, epochs=first) for pattern in HEAD]
+        rest = [replace(row, epochs=last) if row.scope is GLOBAL else row for row in shared_backbone(self.settings)]
+        return ScopeTable((*head, *rest))

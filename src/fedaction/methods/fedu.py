@@ -23,7 +23,7 @@ class FedUSettings(VSSLSettings):
 class FedU(VSSL):
     """Encoder and head are averaged; clients that diverge keep their own head."""
 
-    name = "fedu"
+    title = "FedU"
     needs_anchor = True
     settings_type = FedUSettings
     settings: FedUSettings
@@ -42,11 +42,11 @@ class FedU(VSSL):
         own = (tensors[kept("seen")] > 0) & (tensors[kept("moved")] >= self.settings.fedu_threshold)
         return {n: torch.where(own, tensors[kept(n)], t.detach()) for n, t in tensors.items() if kept(n) in tensors}
 
-    def finish(self, begun: Tree, trained: Tree) -> Tree:
+    def finish(self, start: Tree, trained: Tree) -> Tree:
         """The head as it is now, and the mean distance that the encoder's convolutions went."""
         found = {kept(n): t.detach() for n, t in trained.items() if kept(n) in trained}
         moves = [
-            (t.detach() - begun[n]).square().sum().sqrt()
+            (t.detach() - start[n]).square().sum().sqrt()
             for n, t in trained.items()
             if n.startswith("backbone.") and t.dim() == 5
         ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -11,13 +12,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientInfo
-from fedaction.federation.average import RunningMean
+from fedaction.federation.average import Averages
 from fedaction.federation.scope import GLOBAL, LOCAL, Rule, ScopeTable
 from fedaction.federation.settings import Settings
-from fedaction.federation.state import ServerState, Update
-from fedaction.federation.tree import Tree
+from fedaction.federation.state import Report, ServerState, Weight
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.pretext import PRETEXTS, Pretext
+
+_LARGEST = 700.0
+"""Of a loss in e^-L: beyond it the weight would be 0, or infinite, in floating point."""
 
 
 class VSSLSettings(Settings):
@@ -72,7 +75,7 @@ class FedVSSLSettings(VSSLSettings):
 class FedVSSL(VSSL):
     """A mix of loss- and size-weighted means, averaged with the server's last models."""
 
-    name = "fedvssl"
+    title = "FedVSSL"
     settings_type = FedVSSLSettings
     settings: FedVSSLSettings
 
@@ -81,38 +84,26 @@ class FedVSSL(VSSL):
         head = GLOBAL if self.settings.heads == "shared" else LOCAL
         return ScopeTable((Rule("backbone", GLOBAL), Rule("**", head)))
 
-    def initial_memory(self, shared: Tree) -> Tree:
-        """No model of the server's is remembered before it has made one."""
-        return {}
+    def weigh(self, report: Report) -> Weight:
+        """Alpha by loss, e^-L over the sum of all, the rest by samples: one weight for each client (Eq. 2)."""
+        alpha = self.settings.vssl_alpha
+        by_loss = math.exp(-max(-_LARGEST, min(report.metrics["loss"], _LARGEST)))
+        return ((alpha, by_loss), (1 - alpha, report.samples))
 
-    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+    def advance(self, server: ServerState, mean: Averages) -> ServerState:
         """theta~ = theta_g + eta_s Delta, then theta_g <- the mean of theta~ and the last beta theta_g (Eqs. 2, 3).
 
-        Delta = alpha Delta_loss + (1 - alpha) Delta_avg with Delta = theta_m - theta_g; the paper's minus sign would
-        lead away from the clients. In the first round there is no model of the server's to average with.
+        Delta is the weighted mean of theta_m - theta_g; the paper's minus sign would lead away from the clients. In
+        the first round there is no model of the server's to average with.
         """
-        s = self.settings
-        by_size, by_loss = RunningMean(), dict[str, Tensor]()
-        total = -math.inf  # the logarithm of sum exp(-L) so far
-        for update in updates:
-            by_size.add(update.tree, update.weight)
-            loss = update.metrics["loss"]
-            total = max(total, -loss) + math.log1p(math.exp(-abs(total + loss)))
-            share = math.exp(-loss - total)
-            by_loss = {n: torch.lerp(by_loss.get(n, t), t, share) for n, t in update.tree.items() if _real(t)}
-        size = by_size.over(server.shared)
-        new: dict[str, Tensor] = {}
-        for name, theta in server.shared.items():
-            if name not in by_loss:  # counters, or nobody sent it
-                new[name] = size[name]
-                continue
-            delta = s.vssl_alpha * (by_loss[name] - theta) + (1 - s.vssl_alpha) * (size[name] - theta)
-            new[name] = theta + s.server_lr * delta
         past = self._past(server)
-        for name, theta in new.items():
-            if past and _real(theta):
-                new[name] = torch.stack([theta, *(tree[name] for tree in past)]).mean(0)
-        return ServerState(server.version + 1, new, server.groups, self._remember(server))
+
+        def move(theta: Tensor, after: Tensor, name: str) -> Tensor:
+            new = theta + self.settings.server_lr * (after - theta)
+            return torch.stack([new, *(tree[name] for tree in past)]).mean(0) if past else new
+
+        step = mean.step(server, lambda of, previous: of.apply(previous, move))
+        return replace(step, memory=self._remember(server))
 
     def _past(self, server: ServerState) -> list[Mapping[str, Tensor]]:
         """The last beta models that the server has made, newest first; fewer where there are not so many yet."""
@@ -129,7 +120,3 @@ class FedVSSL(VSSL):
         """What the next round needs besides the model that it starts from."""
         kept = self._past(server)[: max(self.settings.vssl_beta - 1, 0)]
         return {f"past-{age}.{name}": tensor for age, tree in enumerate(kept, 1) for name, tensor in tree.items()}
-
-
-def _real(tensor: Tensor) -> bool:
-    return tensor.is_floating_point()

@@ -7,7 +7,6 @@ Eqs. 8 to 11 in `loss` (Eq. 10 in `terms.py`), the supplement's Eqs. 1 to 3 and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -16,11 +15,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientInfo
+from fedaction.federation.average import Averages
 from fedaction.federation.scope import FROZEN, GLOBAL, LOCAL, Rule, ScopeTable
-from fedaction.federation.state import ServerState, Update
-from fedaction.federation.tree import Tree
+from fedaction.federation.state import ServerState
 from fedaction.methods.base import Batch, Method, Metrics, Net
-from fedaction.methods.momentum import MomentumSettings, accelerated
+from fedaction.methods.momentum import MomentumSettings, accelerate
 from fedaction.methods.network import build_network, shared_backbone
 from fedaction.methods.terms import divergence, proximal
 
@@ -47,11 +46,10 @@ class FSARSettings(MomentumSettings):
 class FSAR(Method):
     """Federated skeleton-based action recognition."""
 
-    name = "fsar"
+    title = "FSAR"
     needs_anchor = True
     settings_type = FSARSettings
     settings: FSARSettings
-    snapshots = ("topology",)
 
     def build(self, client: ClientInfo) -> nn.Module:
         """A backbone whose graph is Eq. 5."""
@@ -59,13 +57,13 @@ class FSAR(Method):
         return build_network(client, s, s.ats, None if s.ats_coefficients == "learned" else s.ats_coefficients)
 
     def scopes(self) -> ScopeTable:
-        """I travels (Eqs. 6 and 7); U and the coefficients stay, with all that stays in Vanilla FSAR."""
-        topology = (Rule("topology.A", FROZEN), Rule("topology.I", GLOBAL), Rule("topology", LOCAL))
-        return ScopeTable((*topology, *shared_backbone(self.settings)))
+        """I travels (Eqs. 6 and 7); U and the coefficients stay, with all that stays in Vanilla FSAR.
 
-    def undecayed(self) -> tuple[str, ...]:
-        """The learned topology is not pulled to zero."""
-        return ("topology",)
+        Weight decay does not pull the learned topology to zero.
+        """
+        learned = (Rule("topology.I", GLOBAL, decay=False), Rule("topology", LOCAL, decay=False))
+        topology = (Rule("topology.A", FROZEN), *learned)
+        return ScopeTable((*topology, *shared_backbone(self.settings)))
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """Eq. 11: lambda1 L_CE + lambda2 L_KD + lambda3 L_Reg."""
@@ -84,14 +82,6 @@ class FSAR(Method):
         total = s.lambda_ce * l_ce + s.lambda_kd * l_kd + s.lambda_reg * l_reg
         return total, {"ce": l_ce, "kd": l_kd, "reg": l_reg}
 
-    def initial_memory(self, shared: Tree) -> Tree:
-        """The model to send next: at first, W^0 itself (Delta^0 = 0)."""
-        return dict(shared)
-
-    def payload(self, server: ServerState, client: ClientInfo) -> Tree:
-        """The accelerated model W^r + xi (W^r - W^{r-1}) (supplement, Eq. 2)."""
-        return self.served(server, client, server.memory)
-
-    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+    def advance(self, server: ServerState, mean: Averages) -> ServerState:
         """Supplement, Eqs. 1 to 3: the server's momentum."""
-        return accelerated(self, server, updates, self.settings)
+        return accelerate(self, server, mean, self.settings)

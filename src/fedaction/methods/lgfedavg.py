@@ -9,11 +9,11 @@ from fedaction.methods.base import Method
 class LGFedAvg(Method):
     """What reads the features is averaged (by samples; the authors' code averages equally), the encoder stays.
 
-    All clients must name the same classes. The authors start from a model trained by federated averaging; here
+    The authors start from a model trained by federated averaging; here
     everybody starts from the same initial values.
     """
 
-    name = "lgfedavg"
+    title = "LG-FedAvg"
 
     def scopes(self) -> ScopeTable:
         """The head and the classifier travel."""

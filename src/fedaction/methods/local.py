@@ -9,7 +9,7 @@ from fedaction.methods.base import Method
 class Local(Method):
     """Every client trains its own network and keeps it."""
 
-    name = "local"
+    title = "Local only"
 
     def scopes(self) -> ScopeTable:
         """All LOCAL."""

@@ -37,7 +37,7 @@ class MetaHAR(Method):
     All pairs of a batch count; the authors draw pairs of batches. The embedding is the input of the classifier.
     """
 
-    name = "metahar"
+    title = "Meta-HAR"
     settings_type = MetaHARSettings
     settings: MetaHARSettings
 

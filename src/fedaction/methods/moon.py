@@ -32,7 +32,7 @@ class MOON(Method):
     run in evaluation mode. Before a client has a previous model, the received one stands in, as in the authors' code.
     """
 
-    name = "moon"
+    title = "MOON"
     needs_anchor = True
     settings_type = MOONSettings
     settings: MOONSettings
@@ -55,7 +55,7 @@ class MOON(Method):
             for name, copy in _copies(tensors).items()
         }
 
-    def finish(self, begun: Tree, trained: Tree) -> Tree:
+    def finish(self, start: Tree, trained: Tree) -> Tree:
         """What was trained is the next round's previous model."""
         found = {copy: trained[name].detach() for name, copy in _copies(trained).items()}
         return {**found, kept("seen"): torch.ones_like(trained[kept("seen")])}

@@ -1,8 +1,11 @@
 """The network that most methods train, and who shares it: a client's backbone, built from recipe keys."""
 
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +21,7 @@ from fedaction.methods.video import build_video, frozen_parts
 from fedaction.models.backbone import Backbone, Coefficients
 from fedaction.models.ctrgcn import CTRGCN
 from fedaction.models.encoders import encoder_for
+from fedaction.models.heads import Classifier
 from fedaction.models.msg3d import MSG3D
 from fedaction.models.mstgcn import MSTGCN
 from fedaction.models.perceptron import Perceptron
@@ -80,7 +84,8 @@ def build_encoder(client: ClientInfo, settings: NetworkSettings) -> nn.Module:
 def shared_backbone(settings: NetworkSettings) -> tuple[Rule, ...]:
     """Vanilla FSAR's scopes: the backbone is averaged, classifier and input normalisation stay with the client.
 
-    Tensors over joints are shared over joints that mean the same (`joint_parts`); `data_norm` has the client's own.
+    Tensors over joints are shared over joints that mean the same (`joint_parts`), shared classifiers over classes of
+    the same name (`class_parts`); `data_norm` has the client's own.
     """
     return (
         Rule("topology.A", FROZEN),
@@ -105,7 +110,7 @@ def body_of(clients: Iterable[ClientInfo]) -> Layout:
     return union_body(layout_of(client) for client in clients)
 
 
-def joint_parts(client: ClientInfo, body: Layout, network: Backbone) -> Mapping[str, Part]:
+def joint_parts(client: ClientInfo, body: Layout, network: Backbone) -> dict[str, Part]:
     """Parts for tensors over joints: the client's among the body's; none where the client has all of them."""
     place = layout_of(client).map_onto(body)
     if place == tuple(range(len(body))):
@@ -116,4 +121,17 @@ def joint_parts(client: ClientInfo, body: Layout, network: Backbone) -> Mapping[
         held = network.get_parameter(name).shape
         shape = tuple(len(body) if axis in axes else size for axis, size in enumerate(held))
         parts[name] = Part(shape, tuple(index if axis in axes else None for axis in range(len(held))))
+    return parts
+
+
+def class_parts(client: ClientInfo, everyone: Sequence[str], network: nn.Module) -> dict[str, Part]:
+    """Parts for classifiers: the rows of the client's classes among everyone's; none where they are the same."""
+    if client.classes == tuple(everyone):
+        return {}
+    rows = torch.tensor([everyone.index(name) for name in client.classes])
+    parts: dict[str, Part] = {}
+    for name, layer in network.named_modules():
+        if isinstance(layer, Classifier):
+            parts[f"{name}.weight"] = Part((len(everyone), layer.weight.shape[1]), (rows, None))
+            parts[f"{name}.bias"] = Part((len(everyone),), (rows,))
     return parts

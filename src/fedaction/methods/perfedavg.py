@@ -21,7 +21,7 @@ class PerFedAvgSettings(NetworkSettings):
 class PerFedAvg(Method):
     """A client is tested after one step on its own training samples (the authors' code steps on test samples)."""
 
-    name = "perfedavg"
+    title = "Per-FedAvg"
     settings_type = PerFedAvgSettings
     settings: PerFedAvgSettings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -11,8 +10,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientInfo
+from fedaction.federation.average import Averages
 from fedaction.federation.scope import ScopeTable
-from fedaction.federation.state import ServerState, Update
+from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.inner import gradient
@@ -42,7 +42,7 @@ class PFedMe(Method):
     A local step is one batch, as the authors mean it: their "local epochs" are single batches too.
     """
 
-    name = "pfedme"
+    title = "pFedMe"
     settings_type = PFedMeSettings
     settings: PFedMeSettings
 
@@ -77,15 +77,14 @@ class PFedMe(Method):
         shared = {n: t - s.pfedme_lambda * lr * (t - theta[n]) for n, t in w.items()}
         return {**shared, **{kept(n): t for n, t in theta.items()}}, {"ce": first, "loss": first}
 
-    def predict(self, net: Net, x: Tensor) -> Tensor:
-        """With theta, once the client has one."""
+    def adapt(self, net: Net, train: Batch) -> Tree:
+        """A client is tested with theta, once it has one."""
         seen = net.tensors[kept("seen")] > 0
         names = [n for n in net.tensors if kept(n) in net.tensors]
-        return net.replaced({n: torch.where(seen, net.tensors[kept(n)], net.tensors[n]) for n in names})(x)
+        return {n: torch.where(seen, net.tensors[kept(n)], net.tensors[n]) for n in names}
 
-    def combine(self, server: ServerState, updates: Iterable[Update]) -> ServerState:
+    def advance(self, server: ServerState, mean: Averages) -> ServerState:
         """The server: w <- (1 - beta) w + beta * mean."""
-        mean = super().combine(server, updates)
-        beta = self.settings.pfedme_beta
-        ahead = {n: torch.lerp(server.shared[n], mean.shared[n], beta) for n in self.weights}
-        return replace(mean, shared={**mean.shared, **ahead})
+        average, beta = super().advance(server, mean), self.settings.pfedme_beta
+        ahead = {n: torch.lerp(server.shared[n], average.shared[n], beta) for n in self.weights}
+        return replace(average, shared={**average.shared, **ahead})

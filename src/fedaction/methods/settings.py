@@ -43,6 +43,6 @@ class NetworkSettings(Settings):
     model_norm: bool = False
     """Perceptron, FDARN: whether the encoder of feature vectors normalises over the batch."""
     classifier: Literal["local", "shared"] = "local"
-    """Who has the classifier: each client its own, or all together (who must then name the same classes)."""
+    """Who has the classifier: each client its own, or all together, each class by the clients that name it."""
     buffers: Literal["local", "average"] = "local"
     """What becomes of normalisation statistics: kept by each client, or averaged with the weights."""

@@ -19,7 +19,9 @@ from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.base import Method, blank
-from fedaction.methods.video import is_clip
+from fedaction.methods.settings import NetworkSettings
+from fedaction.methods.video import is_clip, pretrained_values
+from fedaction.models.heads import Classifier
 from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
 
@@ -29,14 +31,15 @@ def fresh(method: Method, client: ClientInfo, seed: int) -> nn.Module:
     module = blank(method, client)
     for name, part in module.named_modules():
         initialise(part, generator(seed, "init", name))
-    own = tensors_of(module)
-    with torch.no_grad():
-        for name, tensor in method.initial(client).items():
-            own[name].copy_(tensor)
+    if isinstance(method.settings, NetworkSettings):
+        own = tensors_of(module)
+        with torch.no_grad():
+            for name, tensor in pretrained_values(client, method.settings).items():
+                own[name].copy_(tensor)
     return module
 
 
-def condensed(
+def precompute_frozen(
     method: Method, clients: Mapping[str, ClientData], seed: int, device: torch.device
 ) -> dict[str, ClientData]:
     """The clients with every clip replaced by what the network's frozen stages give for it.
@@ -44,11 +47,11 @@ def condensed(
     Those stages never change: all that is saved is running them again. Clients that hold no clips, and methods whose
     networks have no frozen stages, stay as they are.
     """
-    found: dict[str, ClientData] = {}
+    ready: dict[str, ClientData] = {}
     networks: dict[tuple[object, ...], ResNet3D] = {}
     for name, client in clients.items():
         info = client.info
-        found[name] = client
+        ready[name] = client
         if client.train.fresh:  # other clips each time: there is nothing to keep
             continue
         if info.architecture not in networks:
@@ -58,8 +61,8 @@ def condensed(
             networks[info.architecture] = cast("ResNet3D", fresh(method, info, seed)).to(device).eval()
         network = networks[info.architecture]
         train, test = (_through(network, part, device) for part in (client.train, client.test))
-        found[name] = ClientData(replace(info, shape=train.shape), train, test)
-    return found
+        ready[name] = ClientData(replace(info, shape=train.shape), train, test)
+    return ready
 
 
 @torch.no_grad()
@@ -82,16 +85,19 @@ def initial_state(method: Method, seed: int) -> ServerState:
     shared: dict[str, Tensor] = {}
     groups: dict[str, dict[str, Tensor]] = {}
     owner: dict[tuple[str, str], str] = {}
-    for client in _one_per_architecture(method):
+    for client in _representatives(method):
         tensors = tensors_of(fresh(method, client, seed))
-        plan = method.plan(client)
-        for name, scope in plan.scopes.items():
-            if scope not in (Scope.GLOBAL, Scope.GROUP):
-                continue
-            tree, group = (
-                (shared, "") if scope is Scope.GLOBAL else (groups.setdefault(client.group, {}), client.group)
-            )
-            tensor, part = tensors[name].detach(), plan.parts.get(name)
+        plan, parts = method.plan(client), dict(method.parts(client))
+        if method.shares_classes:  # one classifier over all classes, whoever names which
+            whole = tensors_of(fresh(method, replace(client, classes=method.classes), seed))
+            for name in plan.shared:
+                if plan.leaves[name].module == Classifier.__name__:
+                    tensors[name] = whole[name]
+                    parts.pop(name, None)
+        for name in plan.shared:
+            common = plan.scopes[name] is Scope.GLOBAL
+            tree, group = (shared, "") if common else (groups.setdefault(client.group, {}), client.group)
+            tensor, part = tensors[name].detach(), parts.get(name)
             if part is not None and part.held != tuple(tensor.shape):
                 raise ValueError(f"{name!r} of client {client.id!r} is {tuple(tensor.shape)}, its part {part.held}")
             shape = tuple(tensor.shape) if part is None else part.shape
@@ -107,11 +113,23 @@ def initial_state(method: Method, seed: int) -> ServerState:
                 tree[name] = tensor.clone()
             else:
                 tree[name][part.grid()] = tensor
-    return ServerState(0, shared, groups, method.initial_memory(shared))
+    return ServerState(0, shared, groups)
 
 
-def _one_per_architecture(method: Method) -> list[ClientInfo]:
-    found: dict[tuple[object, ...], ClientInfo] = {}
+def first_tensors(method: Method, client: ClientInfo, seed: int, device: torch.device) -> dict[str, Tensor]:
+    """All tensors of a client before it has ever trained, on a device."""
+    return {name: tensor.detach() for name, tensor in tensors_of(fresh(method, client, seed).to(device)).items()}
+
+
+def start_key(method: Method, client: ClientInfo) -> tuple[object, ...]:
+    """Clients equal in this start from the same values; a pretrained classifier is for those with its classes."""
+    pretrained = getattr(method.settings, "pretrained", "")
+    return (*client.architecture, client.classes if pretrained else ())
+
+
+def _representatives(method: Method) -> list[ClientInfo]:
+    """A client of each architecture."""
+    chosen: dict[tuple[object, ...], ClientInfo] = {}
     for name in sorted(method.clients):
-        found.setdefault(method.clients[name].architecture, method.clients[name])
-    return list(found.values())
+        chosen.setdefault(method.clients[name].architecture, method.clients[name])
+    return list(chosen.values())

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any, cast
 
 from fedaction.federation.files import write_atomically
+from fedaction.methods import title_of
 from fedaction.report.clock import unit_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
 from fedaction.report.files import Analysis, Sample, Topology, finite
@@ -33,28 +34,6 @@ SCRIPTS = (
 )
 _MOST_POINTS = 400  # of one curve; more than a screen can show
 _STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 to 2000
-_SPELLING = {
-    "fsar": "FSAR",
-    "fdarn": "FDARN",
-    "edge": "Edge",
-    "fedvssl": "FedVSSL",
-    "fedu": "FedU",
-    "fedbuff": "FedBuff",
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "fedbn": "FedBN",
-    "fedagm": "FedAGM",
-    "fedema": "FedEMA",
-    "fedrep": "FedRep",
-    "fedper": "FedPer",
-    "perfedavg": "Per-FedAvg",
-    "pfedme": "pFedMe",
-    "moon": "MOON",
-    "scaffold": "SCAFFOLD",
-    "local": "Local only",
-    "central": "Centralised",
-    "centralvssl": "Centralised",
-}
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
@@ -97,7 +76,7 @@ def summary(data: ReportData) -> str:
     first, *others = data.methods
     planned = _planned(data)
     rounds = f"{first.rounds} of {_count(planned, 'round')}" if planned else _count(first.rounds, "round")
-    name, measure = spelled(first.name), measure_of(method.name for method in data.methods)
+    name, measure = title_of(first.name), measure_of(method.name for method in data.methods)
     where = f"over {_count(len(data.clients), 'client')}" if data.clients else ""
     if first.final.mean is None:
         return f"{name} has trained for {rounds} {where}".strip() + f"; no test {measure} was measured."
@@ -106,13 +85,8 @@ def summary(data: ReportData) -> str:
     text = f"{name} {verb} {_percent(first.final)} {kind} {where} {time} {rounds}"
     if len(first.seeds) > 1:
         text += f" (mean of {len(first.seeds)} seeds)"
-    known = [f"{spelled(m.name)} {_percent(m.final)}" for m in others if m.final.mean is not None]
+    known = [f"{title_of(m.name)} {_percent(m.final)}" for m in others if m.final.mean is not None]
     return "; ".join([text, ", ".join(known)] if known else [text]) + "."
-
-
-def spelled(method: str) -> str:
-    """A method's name as its authors write it, or as it is."""
-    return _SPELLING.get(method, method)
 
 
 def _planned(data: ReportData) -> int | None:
@@ -205,7 +179,7 @@ def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
     nobody = Final(None, None)
     traffic = method.traffic
     return {
-        "name": spelled(method.name),
+        "name": title_of(method.name),
         "seeds": len(method.seeds),
         "complete": method.complete,
         "accuracy": _curve(method.accuracy),

@@ -8,53 +8,54 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fedaction.engines.store import LocalState
 from fedaction.federation.clock import Span
 from fedaction.federation.files import write_atomically
-from fedaction.federation.state import ServerState, Update
+from fedaction.federation.state import Job, ServerState, Update
 from fedaction.federation.tree import Tree
-from fedaction.server.events import Flight
+from fedaction.server.flights import Flight
+from fedaction.server.state import FederationState
 
+FORMAT = 2
+"""Of checkpoints; raised whenever an older one would be read wrongly."""
 _NAME = re.compile(r"^round-(\d{6,})\.(json|safetensors)$")
 
 
 @dataclass(frozen=True)
 class RunState:
-    """Everything a run needs to go on: random numbers are derived, so none are here.
+    """Everything a run needs to resume.
 
     Attributes:
-        round: rounds done.
-        server: the server's state.
-        locals: LOCAL tensors of the clients that have trained.
-        visits: how often each client has been sent something.
+        federation: the server's side.
+        locals: what the sites keep, where they are simulated.
         metrics_length: bytes of the metrics table that belong to it.
         best: the best mean accuracy so far, and the round it was reached in.
         configuration: a hash of the recipe it comes from.
-        time: seconds on the virtual clock.
-        busy: seconds that each client's device has worked.
-        launched: asynchronous: jobs given out so far.
-        flights: asynchronous: jobs that the server has not seen the answers of yet.
     """
 
-    round: int
-    server: ServerState
-    locals: Mapping[str, Tree] = field(default_factory=dict[str, Tree])
-    visits: Mapping[str, int] = field(default_factory=dict[str, int])
+    federation: FederationState
+    locals: LocalState = field(default_factory=LocalState)
     metrics_length: int = 0
     best: tuple[float, int] = (-1.0, 0)
     configuration: str = ""
-    time: float = 0.0
-    busy: Mapping[str, float] = field(default_factory=dict[str, float])
-    launched: int = 0
-    flights: tuple[Flight, ...] = ()
+
+    @property
+    def round(self) -> int:
+        """Rounds done."""
+        return self.federation.round
+
+    @property
+    def server(self) -> ServerState:
+        """What the server has learned."""
+        return self.federation.server
 
 
 class CheckpointError(ValueError):
@@ -75,18 +76,18 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
     blob = save(flat)
     write_atomically(folder / f"{stem}.safetensors", blob)
     record: dict[str, Any] = {
-        "format": 1,
+        "format": FORMAT,
         "round": state.round,
         "version": state.server.version,
-        "visits": dict(state.visits),
+        "visits": dict(state.federation.visits),
         "metrics_length": state.metrics_length,
         "best": list(state.best),
         "groups": sorted(state.server.groups),
         "configuration": state.configuration,
-        "time": state.time,
-        "busy": dict(state.busy),
-        "launched": state.launched,
-        "flights": [_noted(flight) for flight in state.flights],
+        "time": state.federation.time,
+        "busy": dict(state.federation.busy),
+        "launched": state.federation.launched,
+        "flights": [_describe(flight) for flight in state.federation.flights],
         "aliases": aliases,
     }
     record["sha256"] = _digest(record, blob)
@@ -98,7 +99,7 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
 def prune(folder: Path, round: int, keep: int) -> None:
     """Removes all but the last few checkpoints up to a round.
 
-    Later ones belong to a run that could not be gone on with, and go too, as does what a kill left half removed.
+    Later ones belong to a run that could not be resumed, and go too, as does what a kill left half removed.
     """
     kept = sorted(found for found in _rounds(folder) if found <= round)[-keep:]
     for path in sorted(folder.iterdir()):  # each JSON before its tensors, so that no JSON is left without them
@@ -111,8 +112,8 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
     try:
         record: dict[str, Any] = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
         blob = (folder / f"{stem}.safetensors").read_bytes()
-        if record["format"] != 1:
-            raise CheckpointError(f"checkpoint {stem!r} has format {record['format']}, this version reads 1")
+        if record["format"] != FORMAT:
+            raise CheckpointError(f"checkpoint {stem!r} has format {record['format']}, this version reads {FORMAT}")
         if _digest(record, blob) != record["sha256"]:
             raise CheckpointError(f"checkpoint {stem!r} is not as it was written")
         trees: dict[str, dict[str, Tensor]] = {}
@@ -125,21 +126,24 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
             int(record["version"]),
             trees.get("shared", {}),
             {group: trees.get(f"group|{group}", {}) for group in record["groups"]},
+            trees.get("ahead", {}),
             trees.get("memory", {}),
         )
-        return RunState(
+        federation = FederationState(
             int(record["round"]),
             server,
-            {key.removeprefix("local|"): tree for key, tree in trees.items() if key.startswith("local|")},
             {str(client): int(count) for client, count in record["visits"].items()},
+            float(record["time"]),
+            {str(client): float(seconds) for client, seconds in record["busy"].items()},
+            int(record["launched"]),
+            tuple(_flight(entry, trees) for entry in record["flights"]),
+        )
+        return RunState(
+            federation,
+            LocalState(_trees_below("local", trees), _trees_below("pending", trees)),
             int(record["metrics_length"]),
             (float(record["best"][0]), int(record["best"][1])),
             str(record["configuration"]),
-            # Not in checkpoints from before there was a clock.
-            float(record.get("time", 0.0)),
-            {str(client): float(seconds) for client, seconds in record.get("busy", {}).items()},
-            int(record.get("launched", 0)),
-            tuple(_flight(entry, trees) for entry in record.get("flights", [])),
         )
     except CheckpointError:
         raise
@@ -148,7 +152,7 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
 
 
 def latest_checkpoint(folder: Path, metrics_length: int) -> RunState | None:
-    """The newest checkpoint that can be gone on from; those that cannot are passed over, each with a warning.
+    """The newest checkpoint that a run can resume from; those that cannot are passed over, each with a warning.
 
     Args:
         folder: where checkpoints live.
@@ -186,76 +190,60 @@ def _digest(record: Mapping[str, Any], blob: bytes) -> str:
     return hashlib.sha256(rest.encode() + b"\n" + blob).hexdigest()
 
 
-def _noted(flight: Flight) -> dict[str, Any]:
+def _trees_below(kind: str, trees: Mapping[str, Tree]) -> dict[str, Tree]:
+    """Clients' trees of a kind, by client."""
+    return {key.removeprefix(f"{kind}|"): tree for key, tree in trees.items() if key.startswith(f"{kind}|")}
+
+
+def _describe(flight: Flight) -> dict[str, Any]:
     """What a checkpoint's JSON says of a flight."""
-    span, update = flight.span, flight.update
+    job, span, update = flight.job, flight.span, flight.update
     never = math.isinf(span.finish)
     return {
-        "client": flight.client,
-        "number": flight.number,
-        "version": flight.version,
+        "client": job.client,
+        "group": job.group,
+        "number": job.number,
+        "version": job.version,
+        "round": job.round,
         "start": span.start,
         "finish": None if never else span.finish,
         "busy": span.busy,
         "lost": span.lost,
-        "update": None if update is None else [update.group, update.weight, dict(update.metrics)],
+        "update": None if update is None else [update.samples, dict(update.metrics), update.fault],
     }
 
 
 def _flight(entry: Mapping[str, Any], trees: Mapping[str, dict[str, Tensor]]) -> Flight:
-    client, number, version = str(entry["client"]), int(entry["number"]), int(entry["version"])
+    client, group, number = str(entry["client"]), str(entry["group"]), int(entry["number"])
     finish = math.inf if entry["finish"] is None else float(entry["finish"])
     span = Span(float(entry["start"]), finish, float(entry["busy"]), bool(entry["lost"]))
-    payload, tree, local = (trees.get(f"flight|{number}|{kind}", {}) for kind in ("payload", "tree", "local"))
-    update = None
-    if entry["update"] is not None:
-        group, weight, metrics = entry["update"]
-        update = Update(client, str(group), version, tree, local, float(weight), metrics)
-    return Flight(client, number, version, span, payload, update)
+    payload, tree = (trees.get(f"flight|{number}|{kind}", {}) for kind in ("payload", "tree"))
+    job = Job(client, group, int(entry["version"]), int(entry["round"]), payload, number)
+    if entry["update"] is None:
+        return Flight(job, span)
+    samples, metrics, fault = entry["update"]
+    return Flight(job, span, Update(client, group, job.version, tree, float(samples), metrics, str(fault)))
 
 
 def _flatten(state: RunState) -> tuple[dict[str, Tensor], dict[str, str]]:
     """All tensors by key, and further keys of some of them: many flights may have started from one model."""
-    trees: dict[str, Tree] = {"shared": state.server.shared, "memory": state.server.memory}
-    trees |= {f"group|{group}": tree for group, tree in state.server.groups.items()}
-    trees |= {f"local|{client}": tree for client, tree in state.locals.items()}
-    sent = {f"flight|{flight.number}|payload": flight.payload for flight in state.flights}
-    for flight in state.flights:
-        if flight.update is not None:
-            trees |= {f"flight|{flight.number}|tree": flight.update.tree}
-            trees |= {f"flight|{flight.number}|local": flight.update.local}
+    server, flights = state.server, state.federation.flights
+    trees: dict[str, Tree] = {"shared": server.shared, "ahead": server.ahead, "memory": server.memory}
+    trees |= {f"group|{group}": tree for group, tree in server.groups.items()}
+    trees |= {f"local|{client}": tree for client, tree in state.locals.committed.items()}
+    trees |= {f"pending|{client}": tree for client, tree in state.locals.pending.items()}
+    trees |= {f"flight|{f.number}|tree": f.update.tree for f in flights if f.update is not None}
+    payloads = {f"flight|{flight.number}|payload": flight.job.payload for flight in flights}
     flat: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     first: dict[int, str] = {}
-    for prefix, tree in (trees | sent).items():
+    for prefix, tree in (trees | payloads).items():
         for name, tensor in tree.items():
             key = f"{prefix}|{name}"
-            if prefix in sent and id(tensor) in first:
+            if prefix in payloads and id(tensor) in first:
                 aliases[key] = first[id(tensor)]
                 continue
             first[id(tensor)] = key
-            # Copied, because the format refuses tensors that share memory (memory starts out as the shared tree).
+            # Copied, because the format refuses tensors that share memory.
             flat[key] = tensor.detach().to("cpu", copy=True).contiguous()
     return flat, aliases
-
-
-def moved(state: RunState, device: torch.device) -> RunState:
-    """The state with all its tensors on a device."""
-
-    def move(tree: Tree) -> dict[str, Tensor]:
-        return {name: tensor.to(device) for name, tensor in tree.items()}
-
-    server = ServerState(
-        state.server.version,
-        move(state.server.shared),
-        {group: move(tree) for group, tree in state.server.groups.items()},
-        move(state.server.memory),
-    )
-    locals_ = {client: move(tree) for client, tree in state.locals.items()}
-    flights: list[Flight] = []
-    for flight in state.flights:
-        update = flight.update
-        if update is not None:
-            update = replace(update, tree=move(update.tree), local=move(update.local))
-        flights.append(replace(flight, payload=move(flight.payload), update=update))
-    return replace(state, server=server, locals=locals_, flights=tuple(flights))

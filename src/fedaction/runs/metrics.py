@@ -6,36 +6,13 @@ import json
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import ClassVar, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from fedaction.methods import METHODS
-
-
-@dataclass(frozen=True)
-class Row:
-    """One number.
-
-    Attributes:
-        round: rounds done when it was taken; 0 is before training.
-        client: whose; "" for the whole federation.
-        group: the client's group; "" for the whole federation.
-        split: "train", "test", "server", or "clock" (the virtual one, in seconds).
-        name: what it is.
-        value: the number; None where it was not finite.
-    """
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
-    round: int
-    client: str
-    group: str
-    split: Literal["train", "test", "server", "clock"]
-    name: str
-    value: float | int | None
+from fedaction.server.state import Row
 
 
 class MetricsFile:

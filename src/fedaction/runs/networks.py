@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedaction.federation.progress import Progress
 from fedaction.methods import METHODS
+from fedaction.methods.central import arrange
 from fedaction.models.files import Card, load_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.checkpoint import CheckpointError, load_checkpoint
@@ -41,7 +42,7 @@ def read_network(file: Path, progress: Progress) -> tuple[ResNet3D, Card]:
         raise CheckpointError(
             f"{file} is of another recipe than the run that it lies in; put the recipe.toml back as it was"
         )
-    clients = METHODS[recipe.run.method].arrange(load_clients(recipe, progress))
+    clients = arrange(METHODS[recipe.run.method], load_clients(recipe, progress))
     found = model_of(recipe, {name: client.info for name, client in clients.items()}, state.server)
     if found is None:
         raise ValueError(f"{file}: method {recipe.run.method} has no video network that all clients share")

@@ -64,7 +64,7 @@ class RunSettings(Settings):
     """How near two sequences' features are."""
     knn_temperature: float = Field(0.0, ge=0)
     """Votes weigh exp(similarity / this); 0: equally. Some authors use knn_k = 200 with 0.1."""
-    drop_out: float = Field(0.0, ge=0, lt=1)
+    failure_rate: float = Field(0.0, ge=0, lt=1)
     """The chance that an asked client fails."""
     deadline: float = Field(0.0, ge=0)
     """Simulated seconds after which answers are ignored; 0: none."""

@@ -20,6 +20,7 @@ from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.seeds import derive
 from fedaction.federation.settings import RecipeError
 from fedaction.methods import METHODS
+from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
 from fedaction.runs.metrics import Row, measure_of, read_rows
 from fedaction.runs.recipe import Recipe, dump_recipe, load_recipe
@@ -148,9 +149,9 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
     if recipe.run.devices:
         fleet_of(recipe.run.devices)
     for name, settings in recipe.methods.items():
-        if recipe.run.late and METHODS[name].asynchronous:
+        if recipe.run.late and METHODS[name].overrides("buffer"):
             raise ValueError(f"late: method {name} has no rounds that a client could come late to; drop the key")
-        arranged = METHODS[name].arrange(clients)
+        arranged = arrange(METHODS[name], clients)
         if unseen and not arranged[unseen].info.samples:
             raise ValueError(
                 f"method {name} pools everybody's samples, so no client can be unseen; drop one of the two"

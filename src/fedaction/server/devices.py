@@ -68,7 +68,7 @@ class _Profile(Settings):
     jitter: float = Field(0.0, ge=0)
     availability: float = Field(1.0, gt=0, le=1)
     period: float = Field(86_400.0, gt=0)
-    drop_out: float = Field(0.0, ge=0, lt=1)
+    failure_rate: float = Field(0.0, ge=0, lt=1)
     vanishes: float = Field(0.0, ge=0)
     count: int = Field(1, ge=1)
 
@@ -87,7 +87,7 @@ class _Profile(Settings):
             self.jitter,
             self.availability,
             self.period,
-            self.drop_out,
+            self.failure_rate,
             self.vanishes or math.inf,
         )
 

@@ -1,121 +1,96 @@
-"""The asynchronous schedule: jobs in flight on a virtual clock. The server takes answers as they come."""
+"""Asynchronous rounds: the server takes answers as they come, on a virtual clock.
+
+What a client will answer is decided when it is asked, so that it may be computed at any time before the server sees
+it: jobs in flight are trained a few at a time, in the order in which they arrive.
+"""
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from fedaction.federation.clock import Clock, Span
-from fedaction.federation.seeds import numpy_generator
-from fedaction.federation.state import Member, Update
-from fedaction.federation.tree import Tree
+from fedaction.engines.base import Engine
+from fedaction.federation.clock import Clock
+from fedaction.server.federation import Federation, Ledger
+from fedaction.server.flights import Flight, InFlight
+from fedaction.server.schedule import Turns
+from fedaction.server.state import FederationState, Row
 
 
-@dataclass(frozen=True)
-class Flight:
-    """A job under way.
+class _Now:
+    """A federation while its round is under way; changed in place."""
 
-    Attributes:
-        client: who does it.
-        number: of the job, counted from 1 in the order in which jobs are given out. It decides between answers of the
-            same instant, and the client's random numbers are derived from it.
-        version: the server's version that it starts from.
-        span: when.
-        payload: what the client was sent; let go once it has been trained.
-        update: its result, once that has been computed; the server sees it at `span.finish`.
-    """
+    def __init__(self, federation: Federation, state: FederationState) -> None:
+        self.server, self.time, self.launched = state.server, state.time, state.launched
+        self.flights = InFlight(state.flights)
+        self.ledger = Ledger(federation, state)
+        self.waiting = self.lost = 0
 
-    client: str
-    number: int
-    version: int
-    span: Span
-    payload: Tree = field(repr=False)
-    update: Update | None = None
-
-    @property
-    def place(self) -> tuple[float, int]:
-        """Flights arrive in this order."""
-        return self.span.finish, self.number
+    def freeze(self, round: int) -> FederationState:
+        """The state after the round."""
+        visits, busy, flights = self.ledger.visits, self.ledger.busy, self.flights.values()
+        return FederationState(round, self.server, visits, self.time, busy, self.launched, flights)
 
 
 @dataclass(frozen=True)
 class Events:
-    """Who is asked when: a client that has answered is asked again at once.
+    """Advances a federation by a round: so many accepted updates as make one.
 
     Attributes:
-        seed: the run's seed.
+        federation: whose; its method combines updates asynchronously.
+        turns: who is asked when.
         clock: how long jobs take.
-        at_once: how many clients work at a time; None: all. Otherwise an idle one, drawn at random, takes the place
-            of the one that has answered.
+        updates: accepted updates that make a round; more where the method combines several at a time.
+        ahead: how many jobs are trained at a time; the result does not depend on it.
     """
 
-    seed: int
+    federation: Federation
+    turns: Turns
     clock: Clock
-    at_once: int | None = None
+    updates: int
+    ahead: int = 1
 
-    def first(self, members: Sequence[Member]) -> list[str]:
-        """Who is asked at the start."""
-        names = sorted(member.id for member in members)
-        if self.at_once is None or self.at_once >= len(names):
-            return names
-        order: list[int] = numpy_generator(self.seed, "first").permutation(len(names)).tolist()
-        return sorted(names[i] for i in order[: self.at_once])
+    def advance(self, state: FederationState, engine: Engine, round: int) -> tuple[FederationState, list[Row]]:
+        """One round: the state after it, and its rows."""
+        now = _Now(self.federation, state)
+        if not now.launched:
+            for client in self.turns.first(self.federation.members):
+                self._launch(now, client, round)
+        while len(now.ledger.accepted) < self.updates or now.waiting:
+            flight = now.flights.next()
+            if flight.update is None and not flight.span.lost:
+                self._train(now, engine)
+            else:
+                self._land(now, engine, round)
+        counts = {"dropped": now.lost, "combined": 1}
+        return now.freeze(round), now.ledger.rows(round, now.time, counts, ages=True)
 
-    def successor(self, client: str, number: int, members: Sequence[Member], working: Collection[str]) -> str:
-        """Who is asked when a client has answered, as job `number`; `working` are those in flight."""
-        if self.at_once is None or self.at_once >= len(members):
-            return client
-        idle = sorted({member.id for member in members} - set(working))
-        return idle[int(numpy_generator(self.seed, "next", number).integers(len(idle)))]
+    def _launch(self, now: _Now, client: str, round: int) -> None:
+        """Sends a client the server's present model. The job carries the round and version of this moment."""
+        now.launched += 1
+        job = self.federation.job(now.server, client, round, now.launched)
+        now.ledger.send(job)
+        now.flights.add(Flight(job, self.clock.span(client, now.launched, now.time)))
 
-    def span(self, client: str, number: int, now: float) -> Span:
-        """When a client's job begins and ends."""
-        return self.clock.span(client, number, now)
+    def _train(self, now: _Now, engine: Engine) -> None:
+        """Computes the next answers that are not known yet."""
+        flights = now.flights.unknown(self.ahead)
+        for flight, update in zip(flights, engine.train([flight.job for flight in flights]), strict=True):
+            now.flights.answer(flight, update)
 
-
-class InFlight:
-    """The jobs under way, by when their answers come. Changed in place; `values` gives them as a value."""
-
-    def __init__(self, flights: Iterable[Flight] = ()) -> None:
-        self._flights: dict[int, Flight] = {}
-        self._arriving: list[tuple[float, int]] = []  # heaps of `Flight.place`
-        self._unknown: list[tuple[float, int]] = []
-        self.clients: set[str] = set()
-        for flight in flights:
-            self.add(flight)
-
-    def add(self, flight: Flight) -> None:
-        """A client has been asked."""
-        self._flights[flight.number] = flight
-        self.clients.add(flight.client)
-        heapq.heappush(self._arriving, flight.place)
-        if flight.update is None and not flight.span.lost:
-            heapq.heappush(self._unknown, flight.place)
-
-    def next(self) -> Flight:
-        """What arrives next; a RuntimeError where nothing ever will."""
-        if not self._arriving or math.isinf(self._arriving[0][0]):
-            raise RuntimeError("no client is left that will ever answer: all devices have vanished")
-        return self._flights[self._arriving[0][1]]
-
-    def land(self) -> Flight:
-        """What arrives next, which is then no longer in flight."""
-        flight = self.next()
-        heapq.heappop(self._arriving)
-        del self._flights[flight.number]
-        self.clients.discard(flight.client)
-        return flight
-
-    def unknown(self, count: int) -> list[Flight]:
-        """The next few whose answers have not been computed; `answer` must be told of each."""
-        return [self._flights[heapq.heappop(self._unknown)[1]] for _ in range(min(count, len(self._unknown)))]
-
-    def answer(self, flight: Flight, update: Update) -> None:
-        """A flight's answer has been computed; what the client was sent is let go."""
-        self._flights[flight.number] = replace(flight, update=update, payload={})
-
-    def values(self) -> tuple[Flight, ...]:
-        """All of them, in the order in which the clients were asked."""
-        return tuple(self._flights[number] for number in sorted(self._flights))
+    def _land(self, now: _Now, engine: Engine, round: int) -> None:
+        """The clock goes on to the next arrival: its answer is used, and somebody is asked in its place."""
+        flight = now.flights.land()
+        client = flight.job.client
+        now.time = flight.span.finish
+        now.ledger.work(client, flight.span)
+        if flight.update is None:
+            now.lost += 1
+        elif now.ledger.receive(flight.update, flight.job, now.server, round):
+            engine.commit([client])
+            now.waiting += 1
+            if now.waiting >= self.federation.method.buffer:
+                now.server, now.waiting = now.ledger.combine(now.server), 0
+        else:
+            engine.drop([client])
+        members, working = self.federation.members, now.flights.clients
+        self._launch(now, self.turns.successor(client, now.launched + 1, members, working), round)

@@ -34,6 +34,7 @@ from fedaction.methods.distillation import distillation
 from fedaction.models.layers import Dropout, initialise
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, prune, save_checkpoint
 from fedaction.runs.metrics import MetricsFile, Row
+from fedaction.server.state import FederationState
 from fedaction.training.distil_recipe import DistilSettings
 
 _KEPT = 2  # checkpoints: the last, and one to go back to
@@ -145,11 +146,12 @@ class Pretraining:
                     if epoch % self.settings.evaluate_every == 0 or epoch == self.epochs:
                         accuracy, tested = self._test(epoch)
                         rows += tested
-                    state = replace(state, round=epoch, metrics_length=metrics.append(rows))
+                    length = metrics.append(rows)
                     log_seconds(folder, epoch, trained - clock, time.perf_counter() - clock)
                     if epoch % self.settings.checkpoint_every == 0 or epoch == self.epochs:
                         server = ServerState(epoch, tensors_of(self.network), memory=self.velocity)
-                        save_checkpoint(folder / "checkpoints", replace(state, server=server), _KEPT)
+                        now = RunState(FederationState(epoch, server), metrics_length=length)
+                        save_checkpoint(folder / "checkpoints", replace(now, configuration=configuration), _KEPT)
                     progress.advanced(label, epoch, accuracy)
         finally:
             metrics.close()
@@ -159,7 +161,7 @@ class Pretraining:
         checkpoints.mkdir(parents=True, exist_ok=True)
         state = latest_checkpoint(checkpoints, table.stat().st_size if table.exists() else 0)
         if state is None:
-            state = RunState(0, ServerState(0, {}), configuration=configuration)
+            state = RunState(FederationState(0, ServerState(0, {})), configuration=configuration)
         elif state.configuration != configuration:
             raise ValueError(
                 f"{folder} was begun with configuration {state.configuration}, but its recipe and data now give "

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fedaction.federation.clock import Clock, Device
+from fedaction.federation.state import Job
 from fedaction.methods.central import EVERYONE
 from fedaction.papers.cells import Workbench
 from fedaction.papers.edge.items import HOURS, KINDS, ONCE, TEST, THRICE
@@ -15,8 +16,8 @@ from fedaction.papers.edge.setting import FLEETS
 from fedaction.papers.item import DISTIL, Item, Row
 from fedaction.papers.outcome import Value
 from fedaction.server.devices import Fleet, fleet_of
-from fedaction.server.events import Events, Flight, InFlight
-from fedaction.server.rounds import Rounds
+from fedaction.server.flights import Flight, InFlight
+from fedaction.server.schedule import Participation, Turns
 
 AGGREGATIONS = 80
 """How often the paper's server combines; also the local epochs of every client at equal work."""
@@ -50,17 +51,17 @@ def seconds_for(
     members = [_Member(name, samples) for name in devices]
     clock = Clock(seed, devices, dict.fromkeys(devices, samples), epochs)
     if method == "edge":
-        return _asynchronous(Events(seed, clock), members, updates or AGGREGATIONS * len(members))
-    schedule, now = Rounds(seed, clock=clock), 0.0
+        return _asynchronous(Turns(seed), clock, members, updates or AGGREGATIONS * len(members))
+    schedule, now = Participation(seed, clock=clock), 0.0
     for round in range(1, AGGREGATIONS + 1):
-        plan = schedule.plan(round, members, now)
+        plan = schedule.choose(round, members, now)
         if not plan.working:
             return math.inf
         now = plan.end
     return now
 
 
-def _asynchronous(events: Events, members: list[_Member], updates: int) -> float:
+def _asynchronous(turns: Turns, clock: Clock, members: list[_Member], updates: int) -> float:
     """When so many answers have come, of clients that are asked again at once."""
     flights = InFlight()
     launched, now = 0, 0.0
@@ -68,9 +69,10 @@ def _asynchronous(events: Events, members: list[_Member], updates: int) -> float
     def ask(client: str) -> None:
         nonlocal launched
         launched += 1
-        flights.add(Flight(client, launched, 0, events.span(client, launched, now), {}))
+        job = Job(client, "", 0, 0, {}, launched)
+        flights.add(Flight(job, clock.span(client, launched, now)))
 
-    for client in events.first(members):
+    for client in turns.first(members):
         ask(client)
     while updates:
         try:
@@ -79,7 +81,7 @@ def _asynchronous(events: Events, members: list[_Member], updates: int) -> float
             return math.inf
         now = landed.span.finish
         updates -= not landed.span.lost
-        ask(landed.client)
+        ask(landed.job.client)
     return now
 
 
@@ -142,7 +144,7 @@ def device_times(item: Item, bench: Workbench) -> list[Value]:
 
 def _epoch(device: Device, samples: int) -> float:
     """What the clock charges for a job of one local epoch, chance aside."""
-    plain = replace(device, jitter=0.0, drop_out=0.0, vanishes=math.inf)
+    plain = replace(device, jitter=0.0, failure_rate=0.0, vanishes=math.inf)
     return Clock(0, {device.name: plain}, {device.name: samples}).span(device.name, 1).busy
 
 

@@ -1,0 +1,98 @@
+"""All sites in one process: what the sequential and the vectorised engine have in common."""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fedaction.data.client import ClientData
+from fedaction.engines.base import Training, place
+from fedaction.engines.store import LocalStore
+from fedaction.evaluation.neighbours import nearest_labels, unseen_accuracy
+from fedaction.evaluation.site import Answers, Evaluation, Question, evaluate_answers
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import Job, Update
+from fedaction.federation.tree import tensors_of
+from fedaction.methods.base import Method
+from fedaction.methods.start import first_tensors, fresh, start_key
+
+
+class Simulation(ABC):
+    """An engine that holds every site's samples and, in `store`, what each keeps."""
+
+    def __init__(
+        self, method: Method, data: Mapping[str, ClientData], training: Training, device: torch.device
+    ) -> None:
+        """Prepares for some clients, whose samples move to the device here, once, where they fit."""
+        self._method, self._training, self._device = method, training, device
+        self._data = place(data, device)
+        self._first: dict[tuple[object, ...], dict[str, Tensor]] = {}
+        self._networks: dict[tuple[object, ...], nn.Module] = {}
+        self.store = LocalStore(lambda client: self._of_scope(client, Scope.LOCAL))
+
+    @abstractmethod
+    def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
+        """See `Engine.train`."""
+
+    @abstractmethod
+    def _answer(self, jobs: Iterable[Job]) -> Iterator[Answers]:
+        """Every job's test set under its payload and the client's own tensors, in the order of the jobs."""
+
+    def evaluate(self, jobs: Iterable[Job], question: Question = Question()) -> Iterator[Evaluation]:  # noqa: B008
+        """See `Engine.evaluate`."""
+        if question.neighbours is not None:
+            seed, device, how = self._training.seed, self._device, question.neighbours
+            for job in jobs:
+                client = self._data[job.client]
+                accuracy = unseen_accuracy(self._method, job.payload, client, seed, device, how)
+                yield Evaluation(job.client, {"knn": accuracy})
+            return
+        for answers in self._answer(jobs) if self._method.task is None else self._retrieve(jobs):
+            yield evaluate_answers(answers, question)
+
+    def commit(self, clients: Iterable[str]) -> None:
+        """See `Engine.commit`."""
+        self.store.commit(clients)
+
+    def drop(self, clients: Iterable[str]) -> None:
+        """See `Engine.drop`."""
+        self.store.drop(clients)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._networks.clear()
+
+    def tensors(self, job: Job) -> dict[str, Tensor]:
+        """All of a client's tensors: those it is sent, its own and the frozen ones."""
+        frozen = self._of_scope(job.client, Scope.FROZEN)
+        return {**job.payload, **self.store.current(job.client), **frozen}
+
+    def _of_scope(self, client: str, scope: Scope) -> dict[str, Tensor]:
+        """A client's tensors of a scope before it has ever trained; one copy for each architecture."""
+        info = self._method.clients[client]
+        key = start_key(self._method, info)
+        if key not in self._first:
+            self._first[key] = first_tensors(self._method, info, self._training.seed, self._device)
+        scopes = self._method.plan(info).scopes
+        return {n: t for n, t in self._first[key].items() if scopes[n] is scope}
+
+    def _retrieve(self, jobs: Iterable[Job]) -> Iterator[Answers]:
+        """Tests of networks that learned without labels."""
+        task = self._method.task
+        assert task is not None
+        for job in jobs:
+            info, client = self._method.clients[job.client], self._data[job.client]
+            if info.architecture not in self._networks:
+                network = fresh(self._method, info, self._training.seed).to(self._device).eval()
+                self._networks[info.architecture] = network
+            network, tensors = self._networks[info.architecture], self.tensors(job)
+            with torch.no_grad():
+                for name, own in tensors_of(network).items():
+                    own.copy_(tensors[name])
+            yield Answers(client, nearest_labels(network, task, client, self._device), tensors, likelihood=False)

@@ -1,0 +1,205 @@
+"""What a site reports of its own test: numbers and, if it is asked and agrees, evidence. Samples stay where they are.
+
+A new metric, or a new kind of evidence, is one entry in `METRICS` or `EVIDENCE`.
+"""
+
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedaction.data.client import ClientData
+from fedaction.evaluation.accuracy import by_recording, confusion
+from fedaction.federation.tree import Tree
+
+CLIP_SECONDS = 4.0
+"""How long the report plays a sequence: sequences of any duration are resized to one number of frames."""
+
+Kind = Literal["confusion", "topology", "samples"]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """How a client that never trained is tested: by the nearest training samples under the server's features.
+
+    Attributes:
+        k: how many vote; at most as many as there are training samples.
+        distance: cosine, or Euclidean.
+        temperature: None: every neighbour has one vote; see `evaluation.knn.knn_accuracy`.
+    """
+
+    k: int = 1
+    distance: Literal["cosine", "euclidean"] = "cosine"
+    temperature: float | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a site is asked for.
+
+    Attributes:
+        evidence: kinds of evidence wanted besides the metrics.
+        samples: test sequences wanted as examples, for "samples".
+        neighbours: the client is one that never trained, tested by its nearest neighbours; None: by its classifier.
+    """
+
+    evidence: tuple[Kind, ...] = ()
+    samples: int = 0
+    neighbours: Neighbours | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What comes back.
+
+    Attributes:
+        client: who.
+        metrics: numbers by name; an accuracy is a share of right answers, 0 to 1, a loss is in nats.
+        evidence: by kind, as JSON values.
+    """
+
+    client: str
+    metrics: Mapping[str, float]
+    evidence: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A test set under a network: what metrics and evidence are made from, at the site.
+
+    Attributes:
+        client: whose; its test samples are (N, ...).
+        logits: (N, classes) float32, on the CPU.
+        tensors: all of the client's tensors.
+        likelihood: whether logits are those of a classifier; otherwise only the largest of them means something.
+    """
+
+    client: ClientData
+    logits: Tensor
+    tensors: Tree
+    likelihood: bool = True
+
+    @property
+    def labels(self) -> Tensor:
+        """(N,) int64 true classes."""
+        return self.client.test.labels
+
+    @property
+    def predicted(self) -> Tensor:
+        """(N,) int64 classes."""
+        return self.logits.argmax(-1)
+
+
+def _accuracy(answers: Answers) -> float:
+    return float((answers.predicted == answers.labels).double().mean())
+
+
+def _loss(answers: Answers) -> float:
+    """Mean cross-entropy, in nats; not a number where there is no likelihood."""
+    if not answers.likelihood:
+        return math.nan
+    return float(F.cross_entropy(answers.logits.double(), answers.labels))
+
+
+def _recordings(answers: Answers) -> float | None:
+    """Accuracy over whole recordings, by the mean of class scores over a recording's clips."""
+    recording = answers.client.test.recording
+    if recording is None or not answers.likelihood:
+        return None
+    return by_recording(answers.logits.softmax(-1), answers.labels, recording)
+
+
+METRICS: dict[str, Callable[[Answers], float | None]] = {
+    "accuracy": _accuracy,
+    "loss": _loss,
+    "recordings": _recordings,
+}
+"""Numbers of a test, by name; None where a client has nothing for one."""
+
+
+def _confusion(answers: Answers, question: Question) -> dict[str, Any]:
+    """The client's classes and its confusion matrix, rows true and columns predicted."""
+    classes = answers.client.info.classes
+    matrix = confusion(answers.labels, answers.predicted, len(classes))
+    return {"classes": list(classes), "matrix": matrix.tolist()}
+
+
+def _topology(answers: Answers, question: Question) -> dict[str, Any] | None:
+    """A skeleton network's graph, summed over its partitions: A, and I and U where the network learns them."""
+    layout, tensors = answers.client.info.layout, answers.tensors
+    if layout is None or "topology.A" not in tensors:
+        return None
+    if not all(bool(torch.isfinite(t).all()) for name, t in tensors.items() if name.startswith("topology.")):
+        return None  # the client's own part of the graph has diverged
+    graph: dict[str, Any] = {"layout": layout.to_dict(), "A": _sum_partitions(tensors["topology.A"])}
+    for name in ("I", "U"):
+        if f"topology.{name}" in tensors:
+            graph[name] = _sum_partitions(tensors[f"topology.{name}"])
+    for name in ("alpha", "beta", "gamma"):
+        if f"topology.{name}" in tensors:
+            graph[name] = float(tensors[f"topology.{name}"])
+    return graph
+
+
+def _samples(answers: Answers, question: Question) -> list[dict[str, Any]] | None:
+    """A few test sequences with what the model said of them: as many right as wrong ones where there are both."""
+    layout, names = answers.client.info.layout, answers.client.info.classes
+    if layout is None or not question.samples:
+        return None
+    test = answers.client.test
+    confidence = answers.logits.softmax(-1).amax(-1)
+    right = answers.predicted == answers.labels
+    ordered = [right.nonzero().flatten().tolist(), (~right).nonzero().flatten().tolist()]
+    chosen = [rows[i] for i in range(max(map(len, ordered))) for rows in ordered if i < len(rows)][: question.samples]
+    return [
+        {
+            "layout": layout.to_dict(),
+            "frames": _round_frames(test.take(torch.tensor([row]))[0, 0]),
+            "rate_hz": test.shape[1] / CLIP_SECONDS,
+            "label": names[int(answers.labels[row])],
+            "predicted": names[int(answers.predicted[row])],
+            "confidence": _finite(round(float(confidence[row]), 4)),
+        }
+        for row in chosen
+    ]
+
+
+EVIDENCE: dict[Kind, Callable[[Answers, Question], Any]] = {
+    "confusion": _confusion,
+    "topology": _topology,
+    "samples": _samples,
+}
+"""What a report may show beside numbers, by kind; None or nothing where a client has nothing for one."""
+
+
+def evaluate_answers(answers: Answers, question: Question) -> Evaluation:
+    """What a site reports."""
+    metrics = {name: measure(answers) for name, measure in METRICS.items()}
+    evidence = {kind: EVIDENCE[kind](answers, question) for kind in question.evidence}
+    return Evaluation(
+        answers.client.info.id,
+        {name: value for name, value in metrics.items() if value is not None},
+        {kind: value for kind, value in evidence.items() if value},
+    )
+
+
+def _sum_partitions(graph: Tensor) -> list[list[float]]:
+    return [[round(value, 5) for value in row] for row in graph.detach().sum(0).cpu().tolist()]
+
+
+def _round_frames(x: Tensor) -> list[list[list[float | None]]]:
+    frames = torch.round(x.cpu().double(), decimals=3).tolist()
+    return [[[_finite(value) for value in joint] for joint in frame] for frame in frames]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None  # JSON has no other way to say so

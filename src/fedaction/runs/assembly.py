@@ -1,0 +1,143 @@
+"""What one run is made of: a recipe's method over its clients, the engine and the rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from fedaction.data.augment import Augment
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.engines.base import SimulatedEngine, Training, check_precision, choose_device, set_precision
+from fedaction.engines.sequential import SequentialEngine
+from fedaction.engines.vectorised import VectorisedEngine
+from fedaction.federation.clock import Clock, spread_devices
+from fedaction.federation.processes import cores
+from fedaction.guard.base import Guard
+from fedaction.guard.validate import NotTooOld, validate
+from fedaction.methods import METHODS
+from fedaction.methods.base import Method
+from fedaction.methods.central import EVERYONE, arrange
+from fedaction.methods.start import precompute_frozen
+from fedaction.runs.recipe import Recipe
+from fedaction.server.devices import deal_devices, fleet_of
+from fedaction.server.events import Events
+from fedaction.server.federation import Federation, Warn
+from fedaction.server.rounds import Rounds
+from fedaction.server.schedule import Participation, Turns
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The sites of one simulated run, and the method: one method, one seed.
+
+    Attributes:
+        recipe: names one method and one seed.
+        method: over all clients.
+        clients: the sites' data, as the method sees them.
+        described: the clients before frozen stages have seen their clips.
+        device: where everything happens.
+    """
+
+    recipe: Recipe
+    method: Method
+    clients: Mapping[str, ClientData]
+    described: Mapping[str, ClientInfo]
+    device: torch.device
+
+    @classmethod
+    def of(cls, recipe: Recipe, clients: Mapping[str, ClientData]) -> Assembly:
+        """`clients` are prepared, as the recipe's data gives them."""
+        run = recipe.run
+        kind, settings = METHODS[run.method], recipe.methods[run.method]
+        device = choose_device(run.device)
+        check_precision(run.precision, device)
+        clients = arrange(kind, clients)
+        described = {name: clients[name].info for name in sorted(clients)}
+        method = kind(described.values(), settings)
+        ready = precompute_frozen(method, clients, run.seeds[0], device)
+        infos = [ready[name].info for name in described]
+        if any(info != described[info.id] for info in infos):
+            method = kind(infos, settings)
+        return cls(recipe, method, ready, described, device)
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.recipe.run.seeds[0]
+
+    @property
+    def tested(self) -> list[str]:
+        """Those who are tested by what they were trained for."""
+        names = self.method.clients
+        return [name for name in names if len(self.clients[name].test) and name != self.recipe.run.unseen]
+
+    @property
+    def training(self) -> Training:
+        """How clients train."""
+        run = self.recipe.run
+        skeletons = all(info.layout is not None for info in self.method.clients.values())
+        return Training(
+            seed=self.seed,
+            batch_size=run.batch_size,
+            local_epochs=run.local_epochs,
+            lr=run.lr,
+            lr_decay=run.lr_decay,
+            momentum=run.momentum,
+            nesterov=run.nesterov,
+            weight_decay=run.weight_decay,
+            clip_norm=run.clip_norm,
+            augment=Augment(run.augment_shear, run.augment_crop) if run.augment and skeletons else None,
+        )
+
+    def engine(self) -> SimulatedEngine:
+        """The engine, which holds every site."""
+        run = self.recipe.run
+        set_precision(run.tf32, fastest=run.precision == "bf16")
+        common = (self.method, self.clients, self.training, self.device)
+        if run.engine == "vectorised":
+            return VectorisedEngine(*common, run.clients_per_step, run.compile_step, run.precision)
+        return SequentialEngine(
+            *common,
+            run.workers or cores(),
+            precision=run.precision,
+            channels_last=run.channels_last,
+            compiled=run.compile_step,
+            recorded=run.record_step,
+        )
+
+
+def make_federation(recipe: Recipe, method: Method, warn: Warn) -> Federation:
+    """The server's side of a run: what it knows and what it refuses. It needs no client's data."""
+    run = recipe.run
+    guards: list[Guard] = [validate]
+    if run.oldest_update:
+        guards.append(NotTooOld(run.oldest_update))
+    members = [info for info in method.clients.values() if info.samples and info.id != run.unseen]
+    return Federation(method, members, tuple(guards), warn, timed=bool(run.devices) or method.buffer > 0)
+
+
+def make_rounds(recipe: Recipe, federation: Federation) -> Rounds | Events:
+    """The schedule: rounds that wait, or events on the virtual clock."""
+    run, seed, clock = recipe.run, recipe.run.seeds[0], _make_clock(recipe, federation)
+    at_once, everyone = run.clients_per_round or None, len(federation.members)
+    if federation.method.buffer:
+        updates = run.updates_per_round or min(at_once or everyone, everyone)
+        ahead = (run.clients_per_step or 64) if run.engine == "vectorised" else run.workers or cores()
+        return Events(federation, Turns(seed, at_once), clock, updates, ahead)
+    timed = clock if run.devices or run.deadline else None
+    participation = Participation(seed, at_once, run.failure_rate, run.deadline or None, timed)
+    return Rounds(federation, participation, run.quorum, dict.fromkeys(run.late, run.late_round))
+
+
+def _make_clock(recipe: Recipe, federation: Federation) -> Clock:
+    """How long every client's jobs take."""
+    run, seed, members = recipe.run, recipe.run.seeds[0], federation.members
+    samples = {member.id: member.samples for member in members}
+    if run.devices:
+        devices = deal_devices(fleet_of(run.devices), [*samples], [name for name in samples if name == EVERYONE])
+    else:
+        devices = spread_devices(seed, samples, run.seconds_per_sample, run.speed_spread)
+    traffic = {member.id: federation.method.plan(member).traffic for member in members}
+    return Clock(seed, devices, samples, run.local_epochs, traffic)

@@ -1,0 +1,166 @@
+"""What the server knows of a federation, and what it counts in a round: bytes, visits, refusals, time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fedaction.data.client import ClientInfo
+from fedaction.engines.base import Engine
+from fedaction.evaluation.site import Evaluation, Question
+from fedaction.federation.average import Averager
+from fedaction.federation.clock import Span
+from fedaction.federation.state import Job, Report, ServerState, Update, Weight, report_on
+from fedaction.federation.tree import tree_bytes
+from fedaction.guard.base import Guard, Refused
+from fedaction.methods.base import Method
+from fedaction.server.state import FederationState, Row
+
+Warn = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """A method and its clients, as a server sees them: descriptions and tensors, no samples and no LOCAL tensors.
+
+    Attributes:
+        method: what is trained.
+        members: the clients that train.
+        guards: what every update passes before it is combined, in this order.
+        warn: callback for what the user should know.
+        timed: whether rounds leave the virtual clock in their rows.
+    """
+
+    method: Method
+    members: Sequence[ClientInfo]
+    guards: Sequence[Guard]
+    warn: Warn = lambda _: None
+    timed: bool = False
+
+    def job(self, server: ServerState, client: str, round: int, number: int = 0) -> Job:
+        """Work for a client: to train from what it is sent now."""
+        info = self.method.clients[client]
+        return Job(client, info.group, server.version, round, self.method.payload(server, info), number)
+
+    def evaluate(
+        self,
+        state: FederationState,
+        engine: Engine,
+        clients: Iterable[str],
+        question: Question = Question(),  # noqa: B008
+    ) -> list[Evaluation]:
+        """What sites report of their tests under the server's model and their own tensors."""
+        infos = [self.method.clients[client] for client in clients]
+        version = state.server.version
+        jobs = (Job(i.id, i.group, version, state.round, self.method.served(state.server, i)) for i in infos)
+        return list(engine.evaluate(jobs, question))
+
+    def group(self, client: str) -> str:
+        """A client's group."""
+        return self.method.clients[client].group
+
+
+def combine(method: Method, server: ServerState, updates: Iterable[Update]) -> ServerState:
+    """The server's step from updates of clients that were sent the server's present model, without any guard."""
+    mean = Averager()
+    for update in updates:
+        info = method.clients[update.client]
+        job = Job(update.client, info.group, server.version, 0, method.payload(server, info))
+        weight = method.weigh(report_on(update, server.version))
+        mean.add(update, job, weight, method.plan(info).scopes, method.parts(info))
+    return method.advance(server, mean.averages())
+
+
+class Ledger:
+    """One round's books. Everything that goes to a client or comes from it passes here, in every kind of round."""
+
+    def __init__(self, federation: Federation, state: FederationState) -> None:
+        self._federation = federation
+        self.visits, self.busy = dict(state.visits), dict(state.busy)
+        self.accepted: list[str] = []
+        self._refused: dict[str, int] = {}
+        self._metrics: dict[str, list[Mapping[str, float]]] = {}
+        self._mean = Averager()
+        self._down = self._up = 0
+
+    def send(self, job: Job) -> None:
+        """A client is sent its job: the payload, and FROZEN tensors the first time."""
+        plan = self._federation.method.plan(self._federation.method.clients[job.client])
+        visits = self.visits.get(job.client, 0)
+        self._down += tree_bytes(job.payload) + (0 if visits else plan.frozen_bytes)
+        self.visits[job.client] = visits + 1
+
+    def work(self, client: str, span: Span) -> None:
+        """A client's device has worked."""
+        self.busy[client] = self.busy.get(client, 0.0) + span.busy
+
+    def receive(self, update: Update, job: Job, server: ServerState, round: int) -> bool:
+        """An update has come: it passes the guards and is folded into the mean, or is refused with a warning."""
+        method = self._federation.method
+        self._up += tree_bytes(update.tree)  # it has travelled, whether or not it is then refused
+        try:
+            report = report_on(update, server.version)
+            for guard in self._federation.guards:
+                update = guard(update, job, report)
+            weight = _weigh(method, report)
+        except ValueError as error:  # `Refused` is one
+            self._federation.warn(f"round {round}: {error}; the update is not used")
+            self._refused[job.client] = self._refused.get(job.client, 0) + 1
+            return False
+        info = method.clients[job.client]
+        self._mean.add(update, job, weight, method.plan(info).scopes, method.parts(info))
+        self._metrics.setdefault(job.client, []).append({**update.metrics, "staleness": float(report.staleness)})
+        self.accepted.append(job.client)
+        return True
+
+    def combine(self, server: ServerState) -> ServerState:
+        """The server's step from what has been folded in since the last one."""
+        mean, self._mean = self._mean.averages(), Averager()
+        return self._federation.method.advance(server, mean)
+
+    def rows(self, round: int, time: float, counts: Mapping[str, float], *, ages: bool = False) -> list[Row]:
+        """The round's rows: clients' means over their updates, refusals, counts, and the clock.
+
+        Args:
+            round: its number.
+            time: seconds on the virtual clock.
+            counts: the server's own numbers besides.
+            ages: whether the ages of updates are worth recording.
+        """
+        group, rows = self._federation.group, list[Row]()
+        for client, seen in self._metrics.items():
+            values = {name: fmean(metrics[name] for metrics in seen) for name in seen[0]}
+            age = values.pop("staleness")
+            if ages:
+                oldest = max(metrics["staleness"] for metrics in seen)
+                values |= {"staleness": age, "staleness_max": oldest, "updates": len(seen)}
+            rows += [Row(round, client, group(client), "train", name, value) for name, value in values.items()]
+        rows += [Row(round, client, group(client), "server", "refused", 1) for client in sorted(self._refused)]
+        totals = {
+            "participants": len(self.accepted),
+            "refused": len(self._refused),
+            **counts,
+            "bytes_down": self._down,
+            "bytes_up": self._up,
+        }
+        rows += [Row(round, "", "", "server", name, value) for name, value in totals.items()]
+        if self._federation.timed:
+            rows += [Row(round, c, group(c), "clock", "busy", self.busy[c]) for c in sorted(self.busy)]
+            rows.append(Row(round, "", "", "clock", "time", time))
+        return rows
+
+
+def _weigh(method: Method, report: Report) -> Weight:
+    """A weight that can be used, or `Refused`: it may depend on what a client says."""
+    said = ", ".join(f"{name} {value:g}" for name, value in report.metrics.items()) or "nothing"
+    who = f"client {report.client!r} reported {report.samples:g} samples and {said}"
+    try:
+        weight = method.weigh(report)
+    except (KeyError, ArithmeticError) as error:
+        raise Refused(f"{who}, from which no weight follows: {type(error).__name__} {error}") from None
+    amounts = [amount for share, amount in weight if share] if isinstance(weight, tuple) else [weight]
+    if not all(math.isfinite(amount) and amount > 0 for amount in amounts):
+        raise Refused(f"{who}: its weight in the mean would be {amounts}, which must be positive and finite")
+    return weight
