@@ -259,7 +259,7 @@ def test_the_landscape_is_of_the_tasks_loss_on_the_same_draws(run, done):
             centres.append(float(torch.nn.functional.cross_entropy(logits, targets)))
             assert found["methods"][name]["clients"][client]["centre"] == pytest.approx(centres[-1], abs=1e-4)
             net = trained.net(client)
-            net = net.replaced(method.begin(net.tensors))
+            net = net.with_tensors(method.begin(net.tensors))
             assert float(method.loss(net, net, Batch(clips, targets))[0]) == pytest.approx(centres[-1], abs=1e-5)
         assert surface.shape == (3, 3) and float(surface[1, 1]) == pytest.approx(statistics.fmean(centres), abs=1e-4)
         assert len({round(v, 4) for v in surface.flatten().tolist()}) > 5

@@ -14,7 +14,7 @@ from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods import METHODS
 from fedaction.methods.base import Batch
 from fedaction.methods.central import EVERYONE, arrange
-from fedaction.methods.memory import kept
+from fedaction.methods.memory import kept_name
 from fedaction.methods.start import fresh, initial_state
 from fedaction.models.layers import BatchNorm
 from fedaction.server.federation import combine
@@ -100,8 +100,8 @@ def test_moon_contrasts_the_received_with_the_previous_model(double):
     third = fresh(method, method.clients["client-1"], 3).eval()
     with torch.no_grad():
         for name, tensor in tensors_of(third).items():
-            if kept(name) in tensors_of(anchor):
-                tensors_of(anchor)[kept(name)].copy_(tensor)
+            if kept_name(name) in tensors_of(anchor):
+                tensors_of(anchor)[kept_name(name)].copy_(tensor)
     loss, _ = method.loss(applied(net), applied(anchor), batch)
     plain = fresh(method, method.clients["client-1"], 1)
     z = plain(batch.x, output="projected")
@@ -144,10 +144,10 @@ def test_moon_remembers_what_it_trained_last(double):
     clients = mixed_clients()
     method = make_method("moon", clients)
     first, second = (turns["client-1"] for turns in rounds_of(method, clients, 2))
-    assert float(first.had[kept("seen")]) == 0 and float(first.keeps[kept("seen")]) == 1
+    assert float(first.had[kept_name("seen")]) == 0 and float(first.keeps[kept_name("seen")]) == 1
     name = "units.1.temporal.weight"
-    assert torch.equal(first.keeps[kept(name)], first.update.tree[name])
-    assert torch.equal(second.had[kept(name)], first.update.tree[name])
+    assert torch.equal(first.keeps[kept_name(name)], first.update.tree[name])
+    assert torch.equal(second.had[kept_name(name)], first.update.tree[name])
     # In its first round received and previous model are one, so the contrast is log 2.
     contrast = first.update.metrics["contrast"]
     assert contrast == pytest.approx(torch.log(torch.tensor(2.0)).item(), rel=1e-6)
@@ -166,8 +166,8 @@ def test_fedema_keeps_the_more_of_itself_the_more_it_moved(double):
         matrices = [n for n in trained if n.endswith("weight") and trained[n].dim() > 1]
         # First round: nothing of its own to mix in, so training starts from what was received.
         moved = torch.stack([(trained[n] - first.job.payload[n]).norm() for n in matrices]).mean()
-        torch.testing.assert_close(first.keeps[kept("moved")], moved)
-        torch.testing.assert_close(first.keeps[kept("scale")], 0.7 / moved)
+        torch.testing.assert_close(first.keeps[kept_name("moved")], moved)
+        torch.testing.assert_close(first.keeps[kept_name("scale")], 0.7 / moved)
         # Second: mu = lambda * first divergence = tau.
         begun = method.begin({**second.job.payload, **second.had})
         torch.testing.assert_close(begun[name], 0.7 * trained[name] + 0.3 * second.job.payload[name])

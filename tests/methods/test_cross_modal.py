@@ -15,7 +15,7 @@ from fedaction.federation.tree import tensors_of
 from fedaction.methods import METHODS
 from fedaction.methods.base import Batch
 from fedaction.methods.fdarn import FDARNSettings
-from fedaction.methods.memory import kept
+from fedaction.methods.memory import kept_name
 from fedaction.methods.spherical import angular_margin, separation, spread_out
 from fedaction.methods.start import fresh, initial_state
 from fedaction.server.federation import combine
@@ -224,7 +224,7 @@ def test_pfedme_is_its_algorithm(double):
             for n, p in net.named_parameters():
                 p -= 0.05 * (g[n] + 3.0 * (p - w[n]) + 0.001 * p)
     for n, p in net.named_parameters():
-        torch.testing.assert_close(keeps[kept(n)], p.detach())  # theta
+        torch.testing.assert_close(keeps[kept_name(n)], p.detach())  # theta
         torch.testing.assert_close(update.tree[n], w[n] - 3.0 * 0.05 * (w[n] - p.detach()))
     server = initial_state(method, 3)
     beyond = combine(make_method("pfedme", clients, **VECTORS, pfedme_beta=2.0), server, [update])
@@ -240,14 +240,14 @@ def test_pfedme_is_tested_with_the_personal_model(double):
     x, train = clients["client-1"].test.x, first_batch(clients)
 
     def tested():
-        return applied(net).replaced(method.adapt(applied(net), train))
+        return applied(net).with_tensors(method.adapt(applied(net), train))
 
     plain = net(x)
     torch.testing.assert_close(tested()(x), plain)  # not seen yet
     with torch.no_grad():
-        tensors_of(net)[kept("seen")].fill_(1.0)
+        tensors_of(net)[kept_name("seen")].fill_(1.0)
         for n, _ in list(net.named_parameters()):
-            tensors_of(net)[kept(n)].fill_(0.1)
+            tensors_of(net)[kept_name(n)].fill_(0.1)
     personal = fresh(method, clients["client-1"].info, 3)
     with torch.no_grad():
         for p in personal.parameters():
@@ -273,7 +273,7 @@ def test_a_pfedme_client_reports_its_personal_model_s_test_once_it_has_trained(d
     engine.commit(["client-1"])
     with torch.no_grad():
         for n, p in net.named_parameters():
-            p.copy_(theta[kept(n)])
+            p.copy_(theta[kept_name(n)])
     personal = float(F.cross_entropy(net(test.x), test.y).detach())
     assert reported() == pytest.approx(personal, rel=1e-6) and personal != pytest.approx(shared, rel=1e-3)
 

@@ -15,7 +15,7 @@ from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import tensors_of
 from fedaction.methods import METHODS
-from fedaction.methods.memory import kept
+from fedaction.methods.memory import kept_name
 from fedaction.methods.start import fresh, initial_state
 from fedaction.server.federation import combine
 
@@ -137,13 +137,13 @@ def test_only_the_backbone_travels_unless_heads_are_shared():
 def test_a_client_that_moved_far_keeps_its_own_head():
     method = make("fedu", fedu_threshold=0.4)
     tensors = dict(tensors_of(fresh(method, method.clients["phone-0"], 0)))
-    heads = [n for n in tensors if n.startswith("head.") and n != kept(n)]
-    tensors |= {kept(n): torch.full_like(tensors[n], 7.0) for n in heads}
+    heads = [n for n in tensors if n.startswith("head.") and n != kept_name(n)]
+    tensors |= {kept_name(n): torch.full_like(tensors[n], 7.0) for n in heads}
     for seen, moved, own in ((0.0, 9.0, False), (1.0, 0.39, False), (1.0, 0.4, True)):
-        state = {**tensors, kept("seen"): torch.tensor(seen), kept("moved"): torch.tensor(moved)}
+        state = {**tensors, kept_name("seen"): torch.tensor(seen), kept_name("moved"): torch.tensor(moved)}
         begun = method.begin(state)
         for name in heads:
-            assert torch.equal(begun[name], state[kept(name)] if own else state[name])
+            assert torch.equal(begun[name], state[kept_name(name)] if own else state[name])
 
 
 def test_how_far_an_encoder_moved_is_a_mean_over_its_convolutions(double):
@@ -155,9 +155,9 @@ def test_how_far_an_encoder_moved_is_a_mean_over_its_convolutions(double):
         t for n, t in begun.items() if n.startswith("backbone.") and n.endswith(".weight") and t.dim() == 5
     ]
     literal = sum(0.1 * t.numel() ** 0.5 for t in convolutions) / len(convolutions)
-    torch.testing.assert_close(found[kept("moved")], torch.tensor(literal))
-    assert found[kept("seen")] == 1
-    assert all(torch.equal(found[kept(n)], trained[n]) for n in begun if n.startswith("head."))
+    torch.testing.assert_close(found[kept_name("moved")], torch.tensor(literal))
+    assert found[kept_name("seen")] == 1
+    assert all(torch.equal(found[kept_name(n)], trained[n]) for n in begun if n.startswith("head."))
 
 
 # Both engines

@@ -1,4 +1,4 @@
-"""Recipes: what is refused and how it is explained, overrides, and that a resolved recipe is the same recipe."""
+"""Recipes: what is refused and how it is explain, overrides, and that a resolved recipe is the same recipe."""
 
 import hashlib
 import itertools

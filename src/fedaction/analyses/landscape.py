@@ -139,7 +139,7 @@ def _loss(trained: Trained, client: ClientData, net: Applied) -> Callable[[Tree]
 
     @torch.no_grad()
     def loss(tree: Tree) -> float:
-        moved = net.replaced(tree)
+        moved = net.with_tensors(tree)
         if method.task is None:
             return float(F.cross_entropy(moved(x).double(), y))
         return float(method.loss(moved, moved, Batch(x, y))[0])

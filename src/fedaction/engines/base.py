@@ -74,8 +74,8 @@ class Applied:
         """See `Net`."""
         return functional_call(self.module, dict(self.tensors), args, kwargs)
 
-    def replaced(self, tensors: Tree) -> Net:
-        """See `Net.replaced`."""
+    def with_tensors(self, tensors: Tree) -> Net:
+        """See `Net.with_tensors`."""
         return Applied(self.module, {**self.tensors, **tensors})
 
 

@@ -72,8 +72,8 @@ class _Resident:
             return self.compiled(*args, **kwargs)
         return self.module(*args, **kwargs)
 
-    def replaced(self, tensors: Tree) -> Net:
-        """See `Net.replaced`."""
+    def with_tensors(self, tensors: Tree) -> Net:
+        """See `Net.with_tensors`."""
         return Applied(self.module, {**self.tensors, **tensors})
 
     def set(self, tensors: Tree) -> None:
@@ -87,7 +87,7 @@ class _Resident:
         self.set({n: (local if s is Scope.LOCAL else payload)[n] for n, s in names.items() if s is not Scope.FROZEN})
 
 
-def _named(work: Callable[[Job], _Result], job: Job) -> _Result:
+def _name_errors(work: Callable[[Job], _Result], job: Job) -> _Result:
     """Does a job; an error says whose it was."""
     try:
         return work(job)
@@ -158,7 +158,7 @@ class SequentialEngine(Simulation):
         self._pool.shutdown(cancel_futures=True)
 
     def _in_order(self, work: Callable[[Job], _Result], jobs: Iterable[Job]) -> Iterator[_Result]:
-        return in_order_by(self._pool, (partial(_named, work, job) for job in jobs), self._workers)
+        return in_order_by(self._pool, (partial(_name_errors, work, job) for job in jobs), self._workers)
 
     def _resident(self, client: str, role: str) -> _Resident:
         """This worker's network for a client's architecture: one to train, one for the anchor."""
@@ -232,16 +232,16 @@ class SequentialEngine(Simulation):
             batch = {"x": x, **{name: tensor[step] for name, tensor in drawn.items()}}
             untrained = untrained_names(rules, step, len(plan), training.local_epochs)
             if own:
-                changes, metrics = method.step(net, anchor, self._prepared(batch), lr)
+                changes, metrics = method.step(net, anchor, self._prepare_batch(batch), lr)
                 net.set(changes)
             elif self._recorded:
-                metrics = self._repeated(net, anchor, optimiser, batch, untrained)
+                metrics = self._repeat(net, anchor, optimiser, batch, untrained)
             else:
                 metrics = self._step(net, anchor, optimiser, batch, untrained)
             _add(sums, metrics)
         return {name: total.double() / len(plan) for name, total in sums.items()}
 
-    def _prepared(self, batch: Tree) -> Batch:
+    def _prepare_batch(self, batch: Tree) -> Batch:
         drawn = {name: tensor for name, tensor in batch.items() if name not in ("x", "y")}
         return Batch(*self._prepare.apply(batch["x"], batch["y"], drawn))
 
@@ -250,7 +250,7 @@ class SequentialEngine(Simulation):
     ) -> Metrics:
         """One step; its metrics. `batch`: samples `x`, labels `y`, and what was drawn for them."""
         parameters = [p for group in optimiser.param_groups for p in group["params"]]
-        loss, metrics = self._method.loss(net, anchor, self._prepared(batch))
+        loss, metrics = self._method.loss(net, anchor, self._prepare_batch(batch))
         loss.backward()
         for name in untrained & net.trained:
             net.module.get_parameter(name).grad = None  # which the optimiser passes over
@@ -262,7 +262,7 @@ class SequentialEngine(Simulation):
         optimiser.zero_grad(set_to_none=True)
         return {"loss": loss, **metrics}
 
-    def _repeated(
+    def _repeat(
         self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, untrained: frozenset[str]
     ) -> Metrics:
         """See `_step`; recorded when a batch of its shape comes for the first time."""

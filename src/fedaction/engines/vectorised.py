@@ -201,7 +201,7 @@ class VectorisedEngine(Simulation):
         stacked = vmap(loss, randomness="error")
         return torch.compile(stacked) if self._compiled else stacked
 
-    def _stacked(self, jobs: Sequence[Job], template: _Template) -> dict[str, Tensor]:
+    def _stack(self, jobs: Sequence[Job], template: _Template) -> dict[str, Tensor]:
         """The clients' tensors with a leading client axis, classifier rows padded; and the marks of padded rows."""
         stack: dict[str, Tensor] = {}
         local = [self.store.current(job.client) for job in jobs]
@@ -227,10 +227,10 @@ class VectorisedEngine(Simulation):
             return _CPU_CHUNK
         kind = self._kind(stack[0])
         if kind not in self._sizes:
-            self._sizes[kind] = self._fitting(stack[0])
+            self._sizes[kind] = self._count_fitting(stack[0])
         return self._sizes[kind]
 
-    def _fitting(self, job: Job) -> int:
+    def _count_fitting(self, job: Job) -> int:
         """How many clients' steps fit, from one trial step's peak.
 
         A share of the whole card counts, not of what is free just now: the size of a stack can change the last bits
@@ -248,7 +248,7 @@ class VectorisedEngine(Simulation):
     def _train(self, jobs: Sequence[Job], limit: int | None = None) -> dict[str, Update]:
         method, training = self._method, self._training
         template = self._template(jobs)
-        state = self._stacked(jobs, template)
+        state = self._stack(jobs, template)
         if method.overrides("begin"):
             # Copies: what is begun with may be another tensor's own values, and both are then changed in place.
             state |= {name: tensor.clone() for name, tensor in vmap(method.begin)(state).items()}
@@ -385,7 +385,7 @@ class VectorisedEngine(Simulation):
 
     def _test(self, jobs: Sequence[Job]) -> dict[str, Answers]:
         template = self._template(jobs)
-        state = self._stacked(jobs, template)
+        state = self._stack(jobs, template)
         tests = [self._data[job.client].test for job in jobs]
         longest = max(len(test) for test in tests)
         # Shorter test sets are filled with their own samples, whose answers are cut off again.

@@ -83,7 +83,7 @@ def parse_settings(
         try:
             parsed[name] = kind.model_validate({k: v for k, v in values.items() if k in kind.model_fields})
         except ValidationError as error:
-            raise RecipeError(f"{origin}: {explained(error)}") from None
+            raise RecipeError(f"{origin}: {explain(error)}") from None
     return parsed
 
 
@@ -102,7 +102,7 @@ def nearest(word: str, known: Any) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def explained(error: ValidationError) -> str:
+def explain(error: ValidationError) -> str:
     """What is wrong with which keys, in one line."""
     lines: list[str] = []
     for item in error.errors():

@@ -55,7 +55,7 @@ class Net(Protocol):
         """The network's forward."""
         ...
 
-    def replaced(self, tensors: Tree) -> Net:
+    def with_tensors(self, tensors: Tree) -> Net:
         """The same network with other values for some of its tensors."""
         ...
 

@@ -100,27 +100,27 @@ class FDARN(Method):
         h_a = net(batch.x, part="altruistic") if without != "phi_a" else None
         h_e = net(batch.x, part="egocentric") if without != "phi_e" else None
         total = torch.zeros((), dtype=batch.x.dtype, device=batch.x.device)
-        found: dict[str, Tensor] = {}
+        metrics: dict[str, Tensor] = {}
         for part, h, absent in (("shared", h_a, "psi_sc"), ("private", h_e, "psi_pc")):
             if h is not None and without != absent:
-                found[f"ce_{part}"] = F.cross_entropy(net(h, part=part), batch.y)  # L_sc, L_pc (Eq. 8)
-                total = total + found[f"ce_{part}"]
-        found["ce"] = total
+                metrics[f"ce_{part}"] = F.cross_entropy(net(h, part=part), batch.y)  # L_sc, L_pc (Eq. 8)
+                total = total + metrics[f"ce_{part}"]
+        metrics["ce"] = total
         if h_a is not None and h_e is not None and without != "L_sep":
-            found["separation"] = separation(h_a, h_e, form=s.fdarn_form)  # Eq. 3
-            total = total + s.fdarn_separation * found["separation"]
+            metrics["separation"] = separation(h_a, h_e, form=s.fdarn_form)  # Eq. 3
+            total = total + s.fdarn_separation * metrics["separation"]
         if without not in ("psi_md", "phi_a"):
             for name, h, factor in (("altruistic", h_a, -s.fdarn_adversary), ("egocentric", h_e, s.fdarn_adversary)):
                 if h is not None:
-                    margin, seen = self._discriminated(net, scaled_gradient(h, factor))
-                    found |= {f"margin_{name}": margin, f"seen_{name}": seen}
+                    margin, seen = self._discriminate(net, scaled_gradient(h, factor))
+                    metrics |= {f"margin_{name}": margin, f"seen_{name}": seen}
                     total = total + margin
             if s.fdarn_loss == "sphere" and without != "L_sp":
-                found["spread"] = spread_out(net.tensors["discriminator.W"], nu=s.fdarn_spread)  # Eq. 7
-                total = total + found["spread"]
-        return total, found
+                metrics["spread"] = spread_out(net.tensors["discriminator.W"], nu=s.fdarn_spread)  # Eq. 7
+                total = total + metrics["spread"]
+        return total, metrics
 
-    def _discriminated(self, net: Net, h: Tensor) -> tuple[Tensor, Tensor]:
+    def _discriminate(self, net: Net, h: Tensor) -> tuple[Tensor, Tensor]:
         """Eqs. 5 and 6 (or a cross-entropy) on a batch's features; and the share whose modality is recognised."""
         s, own = self.settings, net(h, part="own")
         if s.fdarn_loss == "cross_entropy":

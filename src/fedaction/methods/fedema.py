@@ -14,7 +14,7 @@ from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Method
-from fedaction.methods.memory import RULE, kept, with_memory
+from fedaction.methods.memory import RULE, kept_name, with_memory
 from fedaction.methods.network import build_network, shared_backbone
 from fedaction.methods.settings import NetworkSettings
 
@@ -47,17 +47,22 @@ class FedEMA(Method):
 
     def begin(self, tensors: Tree) -> Tree:
         """W <- mu W_k + (1 - mu) W_g with mu = min(lambda * divergence, 1); mu = 0 the first time."""
-        mu = (tensors[kept("scale")] * tensors[kept("moved")]).clamp(max=1.0)
-        names = [n for n in tensors if kept(n) in tensors]
-        return {n: tensors[n].detach() + mu * (tensors[kept(n)] - tensors[n].detach()) for n in names}
+        mu = (tensors[kept_name("scale")] * tensors[kept_name("moved")]).clamp(max=1.0)
+        names = [n for n in tensors if kept_name(n) in tensors]
+        return {n: tensors[n].detach() + mu * (tensors[kept_name(n)] - tensors[n].detach()) for n in names}
 
     def finish(self, start: Tree, trained: Tree) -> Tree:
         """Divergence: the mean L2 distance of weight matrices before and after; lambda = tau / the first one."""
-        names = [n for n in trained if kept(n) in trained]
+        names = [n for n in trained if kept_name(n) in trained]
         matrices = [n for n in names if n.endswith("weight") and trained[n].dim() > 1]
         steps = [(trained[n] - start[n]).detach() for n in matrices]
         moved = torch.stack([step.square().sum().sqrt() for step in steps]).mean()
-        first = trained[kept("seen")] == 0
-        scale = torch.where(first, self.settings.ema_tau / moved.clamp(min=1e-12), trained[kept("scale")])
-        found = {kept(n): trained[n].detach() for n in names}
-        return {**found, kept("moved"): moved, kept("scale"): scale, kept("seen"): torch.ones_like(scale)}
+        first = trained[kept_name("seen")] == 0
+        scale = torch.where(first, self.settings.ema_tau / moved.clamp(min=1e-12), trained[kept_name("scale")])
+        own = {kept_name(n): trained[n].detach() for n in names}
+        return {
+            **own,
+            kept_name("moved"): moved,
+            kept_name("scale"): scale,
+            kept_name("seen"): torch.ones_like(scale),
+        }

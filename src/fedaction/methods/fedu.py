@@ -10,7 +10,7 @@ from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.fedvssl import VSSL, VSSLSettings
-from fedaction.methods.memory import RULE, kept, with_memory
+from fedaction.methods.memory import RULE, kept_name, with_memory
 
 
 class FedUSettings(VSSLSettings):
@@ -39,16 +39,20 @@ class FedU(VSSL):
 
     def begin(self, tensors: Tree) -> Tree:
         """The received head, or the client's own where its encoder moved by mu or more in its last training."""
-        own = (tensors[kept("seen")] > 0) & (tensors[kept("moved")] >= self.settings.fedu_threshold)
-        return {n: torch.where(own, tensors[kept(n)], t.detach()) for n, t in tensors.items() if kept(n) in tensors}
+        own = (tensors[kept_name("seen")] > 0) & (tensors[kept_name("moved")] >= self.settings.fedu_threshold)
+        return {
+            n: torch.where(own, tensors[kept_name(n)], t.detach())
+            for n, t in tensors.items()
+            if kept_name(n) in tensors
+        }
 
     def finish(self, start: Tree, trained: Tree) -> Tree:
         """The head as it is now, and the mean distance that the encoder's convolutions went."""
-        found = {kept(n): t.detach() for n, t in trained.items() if kept(n) in trained}
+        own = {kept_name(n): t.detach() for n, t in trained.items() if kept_name(n) in trained}
         moves = [
             (t.detach() - start[n]).square().sum().sqrt()
             for n, t in trained.items()
             if n.startswith("backbone.") and t.dim() == 5
         ]
-        seen = torch.ones_like(trained[kept("seen")])
-        return {**found, kept("moved"): torch.stack(moves).mean(), kept("seen"): seen}
+        seen = torch.ones_like(trained[kept_name("seen")])
+        return {**own, kept_name("moved"): torch.stack(moves).mean(), kept_name("seen"): seen}

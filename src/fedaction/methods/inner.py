@@ -19,11 +19,11 @@ def gradient(net: Net, at: Tree, loss: Callable[[Net], Tensor]) -> tuple[dict[st
 
     def value(tensors: dict[str, Tensor]) -> Tensor:
         others = {name: tensor.detach().clone() for name, tensor in net.tensors.items() if name not in tensors}
-        return loss(net.replaced({**others, **tensors}))
+        return loss(net.with_tensors({**others, **tensors}))
 
     return grad_and_value(value)({name: tensor.detach() for name, tensor in at.items()})
 
 
-def moved(tensors: Tree, gradients: Tree, rate: float) -> dict[str, Tensor]:
+def descend(tensors: Tree, gradients: Tree, rate: float) -> dict[str, Tensor]:
     """A step down: tensors - rate * gradients."""
     return {name: tensor - rate * gradients[name] for name, tensor in tensors.items()}

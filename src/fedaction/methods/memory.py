@@ -37,7 +37,7 @@ def with_memory(network: nn.Module, names: Iterable[str], numbers: Iterable[str]
     return network
 
 
-def kept(name: str) -> str:
+def kept_name(name: str) -> str:
     """The name of the kept copy of a tensor, or of a kept number."""
     return f"kept.{_plain(name)}"
 

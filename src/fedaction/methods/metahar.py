@@ -11,7 +11,7 @@ from fedaction.federation.scope import LOCAL, Rule, ScopeTable
 from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.fedrep import HEAD
-from fedaction.methods.inner import gradient, moved
+from fedaction.methods.inner import descend, gradient
 from fedaction.methods.network import shared_backbone
 from fedaction.methods.settings import NetworkSettings
 
@@ -55,8 +55,8 @@ class MetaHAR(Method):
         s = self.settings
         body = {n: t for n, t in net.tensors.items() if n in self.trained and not n.startswith(HEAD)}
         for _ in range(s.meta_adapt):
-            body = moved(body, gradient(net, body, lambda inner: self._pairs(inner, train))[0], s.meta_adapt_lr)
-        tuned = net.replaced(body)
+            body = descend(body, gradient(net, body, lambda inner: self._pairs(inner, train))[0], s.meta_adapt_lr)
+        tuned = net.with_tensors(body)
         head = {n: t.detach() for n, t in net.tensors.items() if n in self.trained and n.startswith(HEAD)}
         mean = {n: torch.zeros_like(t) for n, t in head.items()}
         square = {n: torch.zeros_like(t) for n, t in head.items()}

@@ -11,7 +11,7 @@ from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
-from fedaction.methods.memory import RULE, kept, with_memory
+from fedaction.methods.memory import RULE, kept_name, with_memory
 from fedaction.methods.network import build_network, shared_backbone
 from fedaction.methods.settings import NetworkSettings
 
@@ -49,7 +49,7 @@ class MOON(Method):
 
     def begin(self, tensors: Tree) -> Tree:
         """The first time, the received model counts as the previous one."""
-        seen = tensors[kept("seen")]
+        seen = tensors[kept_name("seen")]
         return {
             copy: torch.where(seen > 0, tensors[copy], tensors[name].detach())
             for name, copy in _copies(tensors).items()
@@ -57,8 +57,8 @@ class MOON(Method):
 
     def finish(self, start: Tree, trained: Tree) -> Tree:
         """What was trained is the next round's previous model."""
-        found = {copy: trained[name].detach() for name, copy in _copies(trained).items()}
-        return {**found, kept("seen"): torch.ones_like(trained[kept("seen")])}
+        own = {copy: trained[name].detach() for name, copy in _copies(trained).items()}
+        return {**own, kept_name("seen"): torch.ones_like(trained[kept_name("seen")])}
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """Cross-entropy + mu l_con (its Eqs. 3 and 4)."""
@@ -66,7 +66,7 @@ class MOON(Method):
         features = net(batch.x, leave=3)
         z = net(features, enter=3, output="projected")
         ce = F.cross_entropy(net(features, enter=3), batch.y)
-        previous = anchor.replaced({name: anchor.tensors[copy] for name, copy in _copies(anchor.tensors).items()})
+        previous = anchor.with_tensors({name: anchor.tensors[copy] for name, copy in _copies(anchor.tensors).items()})
         z_global = anchor(batch.x, output="projected").detach()
         z_previous = previous(batch.x, output="projected").detach()
         similar = torch.stack([F.cosine_similarity(z, other, -1) for other in (z_global, z_previous)], -1)
@@ -76,4 +76,4 @@ class MOON(Method):
 
 def _copies(tensors: Tree) -> dict[str, str]:
     """Names of the tensors that have a kept copy, and of their copies."""
-    return {name: kept(name) for name in tensors if kept(name) in tensors}
+    return {name: kept_name(name) for name in tensors if kept_name(name) in tensors}

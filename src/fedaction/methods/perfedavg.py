@@ -7,7 +7,7 @@ from pydantic import Field
 
 from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch, Method, Metrics, Net
-from fedaction.methods.inner import gradient, moved
+from fedaction.methods.inner import descend, gradient
 from fedaction.methods.settings import NetworkSettings
 
 
@@ -30,12 +30,12 @@ class PerFedAvg(Method):
         half = (len(batch.y) + 1) // 2
         w = {n: t.detach() for n, t in net.tensors.items() if n in self.trained}
         slope, ce = gradient(net, w, lambda inner: F.cross_entropy(inner(batch.x[:half]), batch.y[:half]))
-        ahead = moved(w, slope, self.settings.perfedavg_alpha)
+        ahead = descend(w, slope, self.settings.perfedavg_alpha)
         slope, after = gradient(net, ahead, lambda inner: F.cross_entropy(inner(batch.x[-half:]), batch.y[-half:]))
-        return moved(w, slope, lr), {"ce": ce, "loss": after}
+        return descend(w, slope, lr), {"ce": ce, "loss": after}
 
     def adapt(self, net: Net, train: Batch) -> Tree:
         """One step of size alpha on all training samples."""
         w = {n: t.detach() for n, t in net.tensors.items() if n in self.trained}
         slope, _ = gradient(net, w, lambda inner: F.cross_entropy(inner(train.x), train.y))
-        return moved(w, slope, self.settings.perfedavg_alpha)
+        return descend(w, slope, self.settings.perfedavg_alpha)

@@ -16,7 +16,7 @@ from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.inner import gradient
-from fedaction.methods.memory import RULE, kept, with_memory
+from fedaction.methods.memory import RULE, kept_name, with_memory
 from fedaction.methods.network import build_network, shared_backbone
 from fedaction.methods.settings import NetworkSettings
 
@@ -57,14 +57,17 @@ class PFedMe(Method):
 
     def begin(self, tensors: Tree) -> Tree:
         """A round starts with theta at w, as in the authors' code."""
-        names = [n for n in tensors if kept(n) in tensors]
-        return {**{kept(n): tensors[n].detach() for n in names}, kept("seen"): torch.ones_like(tensors[kept("seen")])}
+        names = [n for n in tensors if kept_name(n) in tensors]
+        return {
+            **{kept_name(n): tensors[n].detach() for n in names},
+            kept_name("seen"): torch.ones_like(tensors[kept_name("seen")]),
+        }
 
     def step(self, net: Net, anchor: Net, batch: Batch, lr: float) -> tuple[Tree, Metrics]:
         """K times theta <- theta - eta (grad + lambda (theta - w)); then w <- w - lambda lr (w - theta)."""
         s = self.settings
-        w = {n: net.tensors[n].detach() for n in net.tensors if kept(n) in net.tensors}
-        theta = {n: net.tensors[kept(n)] for n in w}
+        w = {n: net.tensors[n].detach() for n in net.tensors if kept_name(n) in net.tensors}
+        theta = {n: net.tensors[kept_name(n)] for n in w}
         first: Tensor | None = None
         for _ in range(s.pfedme_steps):
             slope, ce = gradient(net, theta, lambda inner: F.cross_entropy(inner(batch.x), batch.y))
@@ -75,13 +78,13 @@ class PFedMe(Method):
             }
         assert first is not None
         shared = {n: t - s.pfedme_lambda * lr * (t - theta[n]) for n, t in w.items()}
-        return {**shared, **{kept(n): t for n, t in theta.items()}}, {"ce": first, "loss": first}
+        return {**shared, **{kept_name(n): t for n, t in theta.items()}}, {"ce": first, "loss": first}
 
     def adapt(self, net: Net, train: Batch) -> Tree:
         """A client is tested with theta, once it has one."""
-        seen = net.tensors[kept("seen")] > 0
-        names = [n for n in net.tensors if kept(n) in net.tensors]
-        return {n: torch.where(seen, net.tensors[kept(n)], net.tensors[n]) for n in names}
+        seen = net.tensors[kept_name("seen")] > 0
+        names = [n for n in net.tensors if kept_name(n) in net.tensors]
+        return {n: torch.where(seen, net.tensors[kept_name(n)], net.tensors[n]) for n in names}
 
     def advance(self, server: ServerState, mean: Averages) -> ServerState:
         """The server: w <- (1 - beta) w + beta * mean."""

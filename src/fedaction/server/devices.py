@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from fedaction.federation.clock import Device
-from fedaction.federation.settings import RecipeError, Settings, explained, nearest
+from fedaction.federation.settings import RecipeError, Settings, explain, nearest
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def fleet_of(name: str) -> Fleet:
         try:
             profile = _Profile.model_validate(values)
         except ValidationError as error:
-            raise RecipeError(f"devices: {path}: [{kind}]: {explained(error)}") from None
+            raise RecipeError(f"devices: {path}: [{kind}]: {explain(error)}") from None
         if not profile.seconds_per_sample and not profile.seconds_per_epoch:
             raise RecipeError(f"devices: {path}: [{kind}] needs seconds_per_sample or seconds_per_epoch")
         if kind == "server":

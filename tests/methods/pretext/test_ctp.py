@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from fedaction.data.clips.draws import below, uniform
 from fedaction.federation.seeds import generator
 from fedaction.methods.pretext import CtP
-from fedaction.methods.pretext.patch import draw_looks, pasted
+from fedaction.methods.pretext.patch import draw_looks, paste
 from fedaction.methods.pretext.trajectory import between, draw_keys, draw_paces
 from fedaction.models.roi import roi_align
 from tests.methods.pretext.tasks import check_apply, check_draw, check_learning, check_stacking, recordings
@@ -199,7 +199,7 @@ def test_pasting_against_a_literal_version(frames, size, boxes):
     task = CtP(frames=frames, size=size, boxes=boxes)
     clips = recordings(6, frames, size, size).float()
     drawn = task.draw(6, (frames, size, size, 3), generator(7, "draw"))
-    found = pasted(clips, drawn)
+    found = paste(clips, drawn)
     for n in range(6):
         expected = literal_paste(clips[n], {name: tensor[n] for name, tensor in drawn.items()})
         torch.testing.assert_close(found[n], expected, atol=0.02, rtol=0)
@@ -211,7 +211,7 @@ def test_an_opaque_patch_is_its_source_resized_and_the_rest_is_untouched():
     boxes = torch.tensor([[2.0, 3, 12, 11], [5, 6, 15, 14], [20, 20, 40, 36], [10, 0, 17, 40]]).view(1, 1, 4, 4)
     drawn = {"boxes": boxes, "source": torch.tensor([[1]]), "shape": torch.tensor([[0]]), "edge": torch.zeros(1, 1)}
     drawn["opacity"] = torch.tensor([1.0, 1, 1, 0]).view(1, 1, 4)
-    found = pasted(clips, drawn)[0]
+    found = paste(clips, drawn)[0]
     patch = clips[0, 1, 6:14, 5:15]
     torch.testing.assert_close(found[0, 3:11, 2:12], patch, atol=0.01, rtol=0)
     torch.testing.assert_close(found[1], clips[0, 1], atol=0.01, rtol=0)
@@ -235,7 +235,7 @@ def test_smaller_patches_lie_on_larger_ones_and_show_what_was_there_before_any()
         "opacity": torch.ones(1, 2, 2),
     }
     for order in ([0, 1], [1, 0]):
-        first = pasted(clips, {name: tensor[:, order] for name, tensor in drawn.items()})[0, 0, ..., 0]
+        first = paste(clips, {name: tensor[:, order] for name, tensor in drawn.items()})[0, 0, ..., 0]
         assert (first[30:35, 10:15] - 50).abs().max() < 0.01 and (first[20:30, :30] - 200).abs().max() < 0.01
         assert not first[:20].any()
 

@@ -58,7 +58,7 @@ def check_recording(shape: tuple[int, ...], frames: int, why: str) -> None:
         raise ValueError(f"a recording has {shape[0]} frames, but {why} needs {frames}; take longer ones")
 
 
-def levelled(x: Tensor, drawn: Drawn) -> tuple[Tensor, dict[str, Tensor], tuple[int, ...]]:
+def flatten_lead(x: Tensor, drawn: Drawn) -> tuple[Tensor, dict[str, Tensor], tuple[int, ...]]:
     """Recordings and what was drawn for them with one leading axis, on one device; and the axes that there were."""
     lead = x.shape[:-4]
     if x.dim() < 5 or x.shape[-1] != 3:
@@ -71,6 +71,6 @@ def levelled(x: Tensor, drawn: Drawn) -> tuple[Tensor, dict[str, Tensor], tuple[
     return x.flatten(0, -5), flat, tuple(lead)
 
 
-def picked(x: Tensor, frames: Tensor) -> Tensor:
+def pick_frames(x: Tensor, frames: Tensor) -> Tensor:
     """(N, T, H, W, 3) recordings and (N, F) numbers of frames to (N, F, H, W, 3)."""
     return x[torch.arange(len(x), device=x.device)[:, None], frames]

@@ -22,8 +22,8 @@ from fedaction.data.clips.pixels import (
     with_hue,
 )
 from fedaction.methods.base import Net
-from fedaction.methods.pretext.base import backbone, check_clip, check_recording, levelled, picked
-from fedaction.methods.pretext.patch import draw_looks, pasted
+from fedaction.methods.pretext.base import backbone, check_clip, check_recording, flatten_lead, pick_frames
+from fedaction.methods.pretext.patch import draw_looks, paste
 from fedaction.methods.pretext.trajectory import Walk, between, draw_keys, draw_paces
 from fedaction.models.pretext_heads import PretextNetwork, TrackHead
 
@@ -153,8 +153,8 @@ class CtP:
 
         See `Pretext.apply`.
         """
-        x, drawn, lead = levelled(x, drawn)
-        clips = pasted(view(picked(x, drawn["frames"]), drawn, self.size), drawn)
+        x, drawn, lead = flatten_lead(x, drawn)
+        clips = paste(view(pick_frames(x, drawn["frames"]), drawn, self.size), drawn)
         clips = with_hue(clips, drawn["hue"], drawn["saturation"])
         clips = with_contrast(with_brightness(clips, drawn["brightness"]), drawn["contrast"])
         boxes = drawn["boxes"]

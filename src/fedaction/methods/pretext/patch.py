@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedaction.data.clips.draws import Drawn, chosen, uniform
-from fedaction.methods.pretext.base import picked
+from fedaction.methods.pretext.base import pick_frames
 from fedaction.methods.pretext.trajectory import between, draw_keys
 
 SHAPES = (0.5, 0.35, 0.15)
@@ -49,7 +49,7 @@ def draw_looks(
     return {"source": source, "shape": shape, "edge": edge.float(), "opacity": (alpha * shown).float()}
 
 
-def pasted(clips: Tensor, drawn: Drawn) -> Tensor:
+def paste(clips: Tensor, drawn: Drawn) -> Tensor:
     """Clips with their patches, the larger first, so that no patch hides behind a later one.
 
     A patch is what lay under its box in its source frame, before anything was pasted. Its colours and its shape are
@@ -71,12 +71,12 @@ def pasted(clips: Tensor, drawn: Drawn) -> Tensor:
     )
     start = boxes[rows, torch.arange(boxes.shape[1], device=clips.device), source]  # N, B, 4
     form = _form(start, shape, edge, clips.shape[2])
-    stills = torch.cat([picked(clips, source), form[..., None]], -1)  # N, B, S, S, 4
+    stills = torch.cat([pick_frames(clips, source), form[..., None]], -1)  # N, B, S, S, 4
     places, inside = _places(start, boxes, clips.shape[2])
     across, down = (inside[..., 0, :] * opacity[..., None])[..., None, :], inside[..., 1, :, None]
     result = clips
     for box in range(boxes.shape[1]):
-        filled = _sampled(stills[:, box], places[:, box])
+        filled = _sample(stills[:, box], places[:, box])
         alpha = filled[..., 3] * across[:, box] * down[:, box]
         result = torch.lerp(result, filled[..., :3], alpha[..., None])
     return result
@@ -117,7 +117,7 @@ def _places(start: Tensor, boxes: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return (2 * at + 1) / size - 1, inside.to(boxes.dtype)
 
 
-def _sampled(still: Tensor, places: Tensor) -> Tensor:
+def _sample(still: Tensor, places: Tensor) -> Tensor:
     """(N, S, S, 4) pictures at (N, F, 2, S) places: (N, F, S, S, 4), bilinearly."""
     count, frames, _, size = places.shape
     grid = torch.stack(torch.broadcast_tensors(places[:, :, 0, None, :], places[:, :, 1, :, None]), -1)

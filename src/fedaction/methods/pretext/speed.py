@@ -22,7 +22,7 @@ from fedaction.data.clips.pixels import (
     with_colours,
 )
 from fedaction.methods.base import Net
-from fedaction.methods.pretext.base import backbone, check_clip, check_recording, levelled, picked
+from fedaction.methods.pretext.base import backbone, check_clip, check_recording, flatten_lead, pick_frames
 from fedaction.models.pretext_heads import PretextNetwork, SpeedHead
 
 
@@ -100,8 +100,8 @@ class Speed:
 
     def apply(self, x: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """(N, frames, size, size, 3) float32 clips and (N,) int64 labels; see `Pretext.apply`."""
-        x, drawn, lead = levelled(x, drawn)
-        clips = with_colours(view(picked(x, drawn["frames"]), drawn, self.size), drawn)
+        x, drawn, lead = flatten_lead(x, drawn)
+        clips = with_colours(view(pick_frames(x, drawn["frames"]), drawn, self.size), drawn)
         return clips.reshape(*lead, *clips.shape[1:]), drawn["label"].reshape(lead)
 
     def network(self, depth: int, width: int) -> nn.Module:

@@ -103,7 +103,7 @@ class Walk:
         room = self.size - first
         centre = first / 2 + uniform((count, self.boxes, 2), random) * room
         centres = self._centres(centre, first / 2, self.size - first / 2, random)
-        sides = self._growing(first, random)
+        sides = self._grow(first, random)
         boxes = torch.cat([centres - sides / 2, centres + sides / 2], -1)
         low, high = boxes.clamp(0, self.size).round().movedim(1, 2).chunk(2, -1)
         # Only patches of a few pixels, in small clips, can shrink to nothing.
@@ -127,7 +127,7 @@ class Walk:
             at.append(torch.minimum(torch.maximum(at[-1] + step, low), high))
         return between(torch.stack(at, 1), keys, draw_paces(keys, random))
 
-    def _growing(self, first: Tensor, random: torch.Generator) -> Tensor:
+    def _grow(self, first: Tensor, random: torch.Generator) -> Tensor:
         """(count, frames, boxes, 2) widths and heights."""
         keys = draw_keys(len(first), self.frames, self.inner, random)
         at = [first]

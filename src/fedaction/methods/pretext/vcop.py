@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fedaction.data.clips.draws import Drawn, below
 from fedaction.data.clips.pixels import Scale, draw_view, view
 from fedaction.methods.base import Net
-from fedaction.methods.pretext.base import backbone, check_clip, check_recording, levelled, picked
+from fedaction.methods.pretext.base import backbone, check_clip, check_recording, flatten_lead, pick_frames
 from fedaction.models.pretext_heads import OrderHead, PretextNetwork
 
 
@@ -70,9 +70,9 @@ class VCOP:
 
     def apply(self, x: Tensor, drawn: Drawn) -> tuple[Tensor, Tensor]:
         """(N, clips, frames, size, size, 3) float32 shuffled clips and (N,) int64 labels; see `Pretext.apply`."""
-        x, drawn, lead = levelled(x, drawn)
+        x, drawn, lead = flatten_lead(x, drawn)
         frames = drawn["starts"][..., None] + torch.arange(self.frames, device=x.device)  # N, clips, frames
-        clips = view(picked(x, frames.flatten(1)), drawn, self.size)
+        clips = view(pick_frames(x, frames.flatten(1)), drawn, self.size)
         return clips.reshape(*lead, self.clips, self.frames, *clips.shape[2:]), drawn["label"].reshape(lead)
 
     def network(self, depth: int, width: int) -> nn.Module:
