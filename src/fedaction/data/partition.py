@@ -59,13 +59,6 @@ class PartitionReport:
         return text.getvalue().rstrip()
 
 
-def by_dataset(labels: Values, datasets: Values) -> tuple[list[Indices], PartitionReport]:
-    """One client per dataset, in sorted order of the datasets' names."""
-    codes, names = _coded(datasets, len(labels), "datasets")
-    parts = [np.flatnonzero(codes == code) for code in range(len(names))]
-    return _reported("by dataset", parts, labels, names)
-
-
 def by_subject(
     labels: Values, subjects: Values, *, clients: int | None = None, seed: int = 0
 ) -> tuple[list[Indices], PartitionReport]:

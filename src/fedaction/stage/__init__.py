@@ -7,7 +7,7 @@ figures obtained on it say nothing about real people and must be labelled as syn
 from fedaction.stage.actions import ACTIONS, NAMES, number
 from fedaction.stage.actors import ADULTS, CHILDREN, ELDERLY, Actor, Cohort, actor
 from fedaction.stage.body import BODY
-from fedaction.stage.federation import stage_federation, stage_pool
+from fedaction.stage.federation import stage_federation
 from fedaction.stage.microphone import contacts, sound
 from fedaction.stage.performance import Performance, perform
 from fedaction.stage.render import Shot, flow, image, video
@@ -38,6 +38,5 @@ __all__ = [
     "skeletons",
     "sound",
     "stage_federation",
-    "stage_pool",
     "video",
 ]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedaction.data.features import built_in, clients_from_features, extract, load_features, save_features
-from fedaction.data.features.egocentric.deal import deal_clients
 from fedaction.data.features.egocentric.epic_signals import Audio, Features, Inertial, gather, read_features
+from fedaction.data.features.store import Modality
 from tests.data.features.egocentric.made import segment
 
 VERBS = tuple(f"verb {number}" for number in range(97))
@@ -176,26 +176,23 @@ def test_pickled_arrays_in_npz_are_refused(tmp_path: Path) -> None:
 
 
 def test_from_segments_to_one_client_for_each_modality(tmp_path: Path) -> None:
-    people = ["P01", "P02", "P03", "P04"]
-    segments = [segment(f"{person}_101", n, 1.0 + n, 2.5 + n, verb=n % 2) for person in people for n in range(8)]
-    deal = deal_clients(segments, people, per_modality=1, seed=2)
+    held: dict[Modality, str] = {"video": "P01", "flow": "P02", "audio": "P03", "inertial": "P04"}
     rng = np.random.default_rng(0)
-    for person, modality in deal.assignment.items():
-        if modality == "inertial":
-            write_inertial(tmp_path, f"{person}_101")
-        elif modality == "audio":
-            write_sound(tmp_path / f"{person}_101.wav", rng.integers(-9000, 9000, (160000, 1)).astype("<i2"))
-        else:
-            (tmp_path / modality).mkdir()
-            names = [item.name for item in deal.segments(modality)]
-            np.savez(tmp_path / modality / f"{person}_101.npz", **{name: rng.normal(size=64) for name in names})
-    sets = [read_features(tmp_path, modality, deal.segments(modality), VERBS)[0] for modality in ("video", "flow")]
+    segments = {
+        m: [segment(f"{who}_101", n, 1.0 + n, 2.5 + n, verb=n % 2) for n in range(8)] for m, who in held.items()
+    }
+    write_inertial(tmp_path, "P04_101")
+    write_sound(tmp_path / "P03_101.wav", rng.integers(-9000, 9000, (160000, 1)).astype("<i2"))
+    sets = []
+    for modality in ("video", "flow"):
+        (tmp_path / modality).mkdir()
+        vectors = {item.name: rng.normal(size=64) for item in segments[modality]}
+        np.savez(tmp_path / modality / f"{held[modality]}_101.npz", **vectors)
+        sets.append(read_features(tmp_path, modality, segments[modality], VERBS)[0])
     for modality, reader in (("audio", Audio(tmp_path)), ("inertial", Inertial(tmp_path))):
-        signals = gather(reader, deal.segments(modality), VERBS)
+        signals = gather(reader, segments[modality], VERBS)
         sets.append(extract(signals.collection("EPIC-KITCHENS-100"), built_in(modality, width=64)))
     clients = clients_from_features(sets, by="subject", deal="all", test=0.25)
-    assert {client.info.id: client.info.group for client in clients} == {
-        f"{modality}-{person}": modality for person, modality in deal.assignment.items()
-    }
+    assert {client.info.id: client.info.group for client in clients} == {f"{m}-{who}": m for m, who in held.items()}
     assert all(len(client.train) == 6 and len(client.test) == 2 for client in clients)
     assert all(client.info.shape == (64,) and len(client.info.classes) == 97 for client in clients)
