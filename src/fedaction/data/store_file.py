@@ -39,7 +39,7 @@ _CHECK_ROWS = 65536  # rows checked for finiteness at a time, so that a check ne
 _NPY_HEADER_BYTES = 128  # kept free at the start of frames.npy until the number of rows is known
 
 
-class _Header(BaseModel):
+class _StoreHeader(BaseModel):
     """The contents of dataset.json."""
 
     model_config = ConfigDict(extra="forbid")
@@ -89,7 +89,7 @@ class StoreWriter:
         """
         self._out = Path(out).absolute()
         refuse_existing(self._out, overwrite)
-        self._header = _Header(
+        self._header = _StoreHeader(
             format=FORMAT,
             version=VERSION,
             layout=layout.to_dict(),
@@ -228,7 +228,7 @@ def load(path: str | Path) -> StoredDataset:
     if size > _MOST_HEADER_BYTES:
         raise ValueError(f"{path / HEADER} has {size} bytes, more than the {_MOST_HEADER_BYTES} allowed")
     try:
-        header = _Header.model_validate_json((path / HEADER).read_bytes())
+        header = _StoreHeader.model_validate_json((path / HEADER).read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -281,14 +281,14 @@ def move_into_place(new: Path, out: Path) -> None:
     shutil.rmtree(old)
 
 
-def _rows(header: _Header) -> int:
+def _rows(header: _StoreHeader) -> int:
     """First dimension of frames.npy."""
     if header.version == 1:
         return sum(header.lengths)
     return sum(bodies * length for bodies, length in zip(header.bodies, header.lengths, strict=True))
 
 
-def _sequences(frames: npt.NDArray[np.float32], header: _Header) -> list[npt.NDArray[np.float32]]:
+def _sequences(frames: npt.NDArray[np.float32], header: _StoreHeader) -> list[npt.NDArray[np.float32]]:
     """Views (M, T, V, C) of the mapped frames."""
     if header.version == 1:
         stops = np.cumsum(header.lengths)
@@ -308,7 +308,7 @@ def _npy_header(shape: tuple[int, ...]) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
 
 
-def _check_header(header: _Header, path: Path) -> Layout:
+def _check_header(header: _StoreHeader, path: Path) -> Layout:
     """Refuses a header whose parts do not fit together; returns its layout."""
     where = f"{path}: {HEADER}"
     if header.version not in (1, VERSION):
@@ -340,7 +340,7 @@ def _check_header(header: _Header, path: Path) -> Layout:
     return layout
 
 
-def _check_frames(path: Path, header: _Header) -> npt.NDArray[np.float32]:
+def _check_frames(path: Path, header: _StoreHeader) -> npt.NDArray[np.float32]:
     """Maps the frames into memory after checking type, shape, size and values."""
     try:
         frames = np.asarray(np.lib.format.open_memmap(path, mode="r"))  # unlike np.load: no pickle, and no zip either

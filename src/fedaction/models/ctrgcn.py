@@ -58,7 +58,7 @@ class RefinedGraphConv(nn.Module):
         return torch.einsum("knvwo,ntvko->ntwo", refined, value)
 
 
-class Unit(nn.Module):
+class CTRGCNUnit(nn.Module):
     """Refined graph convolution, then a multi-scale convolution over time, with a residual around each."""
 
     def __init__(
@@ -131,7 +131,7 @@ class CTRGCN(Backbone):
                 first, outputs = not self.units, width * 2**block
                 relations = 8 if first and channels <= 9 else max(inputs // 8, 1)
                 stride = 2 if block > 0 and i == 0 else 1
-                self.units.append(Unit(inputs, outputs, len(graph), relations, stride, residual=not first))
+                self.units.append(CTRGCNUnit(inputs, outputs, len(graph), relations, stride, residual=not first))
                 inputs = outputs
             self.cuts.append(len(self.units))
         self.PA = nn.ParameterList(torch.empty_like(graph) for _ in self.units)

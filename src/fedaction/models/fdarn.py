@@ -52,7 +52,7 @@ class Discriminator(nn.Module):
         return self.phi(h).relu() @ self.W
 
 
-class FDARN(nn.Module):
+class FDARNNetwork(nn.Module):
     """The network of a client. Its parts are separate, because each belongs to other clients' averages.
 
     The paper's ablations leave parts out; a part that is left out has no tensors.

@@ -104,7 +104,7 @@ def windows(x: Tensor, frames: int, stride: int) -> Tensor:
     return unfolded.permute(0, 1, 4, 2, 3).flatten(2, 3)
 
 
-class Block(nn.Module):
+class STGCBlock(nn.Module):
     """The paths side by side, and a convolution over time of their sum (STGC block)."""
 
     def __init__(
@@ -182,7 +182,7 @@ class MSG3D(Backbone):
         for index in range(self.blocks):
             outputs = width * 2**index
             first = index == 0
-            self.stages.append(Block(inputs, outputs, graph, windows, 1 if first else 2, first))
+            self.stages.append(STGCBlock(inputs, outputs, graph, windows, 1 if first else 2, first))
             inputs = outputs
 
     def joint_axes(self) -> dict[str, tuple[int, ...]]:

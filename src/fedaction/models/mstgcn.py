@@ -92,7 +92,7 @@ class FirstUnit(nn.Module):
         return self.temporal_norm(self.temporal(y)).relu()
 
 
-class Unit(nn.Module):
+class MSTGCNUnit(nn.Module):
     """A cascade over joints, then a cascade over time."""
 
     def __init__(self, inputs: int, outputs: int, partitions: int, stride: int) -> None:
@@ -154,7 +154,7 @@ class MSTGCN(Backbone):
         for block, count in enumerate(units):
             for i in range(1 if block == 0 else 0, count):
                 outputs = width * 2**block
-                self.units.append(Unit(inputs, outputs, len(graph), 2 if block > 0 and i == 0 else 1))
+                self.units.append(MSTGCNUnit(inputs, outputs, len(graph), 2 if block > 0 and i == 0 else 1))
                 inputs = outputs
             self.cuts.append(len(self.units))
         groups = [1] + [GROUPS] * (len(self.units) - 1)

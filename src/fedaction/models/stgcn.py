@@ -13,7 +13,7 @@ from fedaction.models.backbone import Backbone, Coefficients
 from fedaction.models.layers import BatchNorm, Dropout, GraphConv, TemporalConv
 
 
-class Unit(nn.Module):
+class STGCNUnit(nn.Module):
     """One spatial-temporal unit: graph convolution, then a convolution over time, with a residual."""
 
     def __init__(
@@ -92,7 +92,7 @@ class STGCN(Backbone):
                     outputs = last
                 first = not self.units
                 stride = 2 if block > 0 and i == 0 else 1
-                self.units.append(Unit(inputs, outputs, len(graph), stride, dropout, first))
+                self.units.append(STGCNUnit(inputs, outputs, len(graph), stride, dropout, first))
                 inputs = outputs
             self.cuts.append(len(self.units))
         self.importance = nn.ParameterList(torch.empty_like(graph) for _ in self.units) if importance else None

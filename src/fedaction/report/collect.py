@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from fedaction.report import files
 from fedaction.report.clock import Clocked, clocked
-from fedaction.report.files import Analysis, Confusion, Evidence, Result, Sample, Topology, finite
+from fedaction.report.files import Analysis, Confusion, Evidence, LearnedGraph, RecordedAction, Result, finite
 from fedaction.runs.metrics import Row, read_rows
 
 Series = dict[int, float | None]  # value by round
@@ -112,14 +112,14 @@ class ReportData:
         return str(self.recipe.get("data")).startswith("stage")
 
     @property
-    def topology(self) -> dict[str, Topology]:
+    def topology(self) -> dict[str, LearnedGraph]:
         """The learned graphs by client, of the first method that left any."""
-        return next((m.evidence.topology for m in self.methods if m.evidence.topology), dict[str, Topology]())
+        return next((m.evidence.topology for m in self.methods if m.evidence.topology), dict[str, LearnedGraph]())
 
     @property
-    def samples(self) -> dict[str, tuple[Sample, ...]]:
+    def samples(self) -> dict[str, tuple[RecordedAction, ...]]:
         """The recorded actions by client, of the first method that left any."""
-        nothing = dict[str, tuple[Sample, ...]]()
+        nothing = dict[str, tuple[RecordedAction, ...]]()
         return next((m.evidence.samples for m in self.methods if m.evidence.samples), nothing)
 
     @property

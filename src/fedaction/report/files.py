@@ -63,7 +63,7 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class Topology:
+class LearnedGraph:
     """One client's learned graph: fixed A, shared I, private U, each (V, V), and their weights in the mix."""
 
     layout: LayoutField
@@ -81,7 +81,7 @@ class Topology:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RecordedAction:
     """One recorded action: frames (T, V, 2 or 3) in metres with y up, true and predicted label."""
 
     layout: LayoutField
@@ -108,8 +108,8 @@ class Evidence:
     """evidence.json: what a run leaves to look at, by client."""
 
     confusion: dict[str, Confusion] = field(default_factory=dict[str, Confusion])
-    topology: dict[str, Topology] = field(default_factory=dict[str, Topology])
-    samples: dict[str, tuple[Sample, ...]] = field(default_factory=dict[str, tuple[Sample, ...]])
+    topology: dict[str, LearnedGraph] = field(default_factory=dict[str, LearnedGraph])
+    samples: dict[str, tuple[RecordedAction, ...]] = field(default_factory=dict[str, tuple[RecordedAction, ...]])
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, cast
 from fedaction.federation.files import write_atomically
 from fedaction.report.clock import unit_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
-from fedaction.report.files import Analysis, Sample, Topology, finite
+from fedaction.report.files import Analysis, LearnedGraph, RecordedAction, finite
 from fedaction.runs.metrics import measure_of
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
@@ -267,7 +267,7 @@ def _curve(curve: Curve) -> dict[str, Any]:
     return drawn
 
 
-def _topology(client: str, graph: Topology) -> dict[str, Any]:
+def _topology(client: str, graph: LearnedGraph) -> dict[str, Any]:
     def matrix(rows: tuple[tuple[float, ...], ...] | None) -> list[list[float]] | None:
         return None if rows is None else [[_rounded(value, 3) or 0 for value in row] for row in rows]
 
@@ -281,7 +281,7 @@ def _topology(client: str, graph: Topology) -> dict[str, Any]:
     }
 
 
-def _sample(sample: Sample) -> dict[str, Any]:
+def _sample(sample: RecordedAction) -> dict[str, Any]:
     """Frames as one list of whole numbers, x, y, z of each joint in turn; the page scales them to fit."""
     flat = [
         finite(joint[axis]) if axis < len(joint) else 0.0

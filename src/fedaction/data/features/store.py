@@ -67,7 +67,7 @@ class FeatureSet:
         return self.x.shape[1]
 
 
-class _Header(BaseModel):
+class _FeatureHeader(BaseModel):
     """The contents of features.json."""
 
     model_config = ConfigDict(extra="forbid")
@@ -108,7 +108,7 @@ def save_features(features: FeatureSet, out: str | Path, *, overwrite: bool = Fa
     out = Path(out).absolute()
     refuse_existing(out, overwrite)
     try:
-        header = _Header(
+        header = _FeatureHeader(
             format=FORMAT,
             version=VERSION,
             modality=features.modality,
@@ -150,7 +150,7 @@ def load_features(path: str | Path) -> FeatureSet:
     if size > _MOST_HEADER_BYTES:
         raise ValueError(f"{path / HEADER} has {size} bytes, more than the {_MOST_HEADER_BYTES} allowed")
     try:
-        header = _Header.model_validate_json((path / HEADER).read_bytes())
+        header = _FeatureHeader.model_validate_json((path / HEADER).read_bytes())
     except ValidationError as error:
         raise ValueError(f"{path / HEADER} is not a valid header of features: {_first(error)}") from None
     _check_header(header, path)
@@ -170,7 +170,7 @@ def _first(error: ValidationError) -> str:
     return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
 
 
-def _check_header(header: _Header, path: Path) -> None:
+def _check_header(header: _FeatureHeader, path: Path) -> None:
     """Refuses a header whose parts do not fit together."""
     where = f"{path}: {HEADER}"
     if header.version != VERSION:

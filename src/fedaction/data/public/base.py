@@ -36,7 +36,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """One file, and the samples in it."""
 
     path: Path
@@ -54,7 +54,7 @@ class Listing:
         inputs: further files that decide the listing (labels, splits): when they change, a cache is stale.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[SourceFile, ...]
     classes: tuple[str, ...]
     issues: tuple[Issue, ...] = ()
     inputs: tuple[Path, ...] = field(default=())

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
-from fedaction.data.public.base import Listing, Sample, Source, files_below
+from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
 
 _MOST_BYTES = 256 * 2**20
 
@@ -59,7 +59,7 @@ def list_numbered(
         unusable: names that the dataset's authors say cannot be used.
     """
     found = find_named(root, pattern, expected)
-    sources: list[Source] = []
+    sources: list[SourceFile] = []
     issues: list[Issue] = []
     for name in sorted(found, key=lambda name: [int(number) for number in re.findall(r"\d+", name)]):
         match = found[name][1]
@@ -76,7 +76,7 @@ def list_numbered(
             continue
         split = "train" if person in train else "test"
         sample = Sample(name, classes[action - 1], f"s{person:02d}", {"cross_subject": split})
-        sources.append(Source(found[name][0], (sample,)))
+        sources.append(SourceFile(found[name][0], (sample,)))
     return Listing(tuple(sources), tuple(classes), tuple(issues))
 
 

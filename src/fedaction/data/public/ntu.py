@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
 from fedaction.data.layout import KINECT_V2, Layout
-from fedaction.data.public.base import Listing, Sample, Source, files_below
+from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
 from fedaction.data.public.ntu_actions import ACTIONS
 
 TRAIN_60 = frozenset((1, 2, 4, 5, 8, 9, 13, 14, 15, 16, 17, 18, 19, 25, 27, 28, 31, 34, 35, 38))
@@ -91,14 +91,14 @@ class Ntu:
                 f"{root} holds no file of {self.name}: expected names such as S001C002P003R002A013.skeleton, with "
                 f"actions up to A{len(classes):03d}, in it or in folders below it"
             )
-        sources: list[Source] = []
+        sources: list[SourceFile] = []
         for name, (path, numbers) in sorted(found.items()):
             if name in missing:
                 issues.append(Issue(kind="empty", where=name, detail=f"listed in {missing[name]}"))
                 continue
             label, person = classes[numbers["action"] - 1], f"P{numbers['performer']:03d}"
             sample = Sample(name, label, person, self._splits(numbers))
-            sources.append(Source(path, (sample,)))
+            sources.append(SourceFile(path, (sample,)))
         return Listing(tuple(sources), classes, tuple(issues), tuple(lists))
 
     def read(self, path: Path) -> npt.NDArray[np.float32]:

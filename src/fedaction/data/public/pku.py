@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from fedaction.data.dataset import Issue, Kind
 from fedaction.data.layout import KINECT_V2, Layout
-from fedaction.data.public.base import Listing, Sample, Source, files_below
+from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
 
 _SPLIT_FILES = {
     "cross_subject": re.compile(r"cross[-_ ]?subject.*\.txt", re.IGNORECASE),
@@ -91,7 +91,7 @@ class Pku:
         numbers = sorted({action for rows in cut.values() for _, action, _ in rows})
         names = {n: f"A{n:02d} {files.actions.get(n, '')}".rstrip() for n in numbers}
         sources = [
-            Source(
+            SourceFile(
                 files.skeletons[sequence],
                 tuple(
                     Sample(f"{sequence}:{row}", names[action], "", _sides(files.splits, sequence), span)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.public.base import Reader, Source
+from fedaction.data.public.base import Reader, SourceFile
 from fedaction.federation.processes import cores, worker_pool
 
 _CHUNK_BYTES, _CHUNK_FILES = 2 * 2**20, 32  # of a task; long enough to make handing it over cheap
@@ -39,7 +39,9 @@ class Content:
     fault: str = ""
 
 
-def read_sources(reader: Reader, sources: Sequence[Source], sizes: Sequence[int], workers: int) -> Generator[Content]:
+def read_sources(
+    reader: Reader, sources: Sequence[SourceFile], sizes: Sequence[int], workers: int
+) -> Generator[Content]:
     """The contents of files, in their order.
 
     Args:
@@ -65,7 +67,7 @@ def read_sources(reader: Reader, sources: Sequence[Source], sizes: Sequence[int]
             yield from done
 
 
-def _chunks(sources: Sequence[Source], sizes: Sequence[int]) -> Iterator[list[tuple[Path, list[Span]]]]:
+def _chunks(sources: Sequence[SourceFile], sizes: Sequence[int]) -> Iterator[list[tuple[Path, list[Span]]]]:
     chunk: list[tuple[Path, list[Span]]] = []
     held = 0
     for source, size in zip(sources, sizes, strict=True):

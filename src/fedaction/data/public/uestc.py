@@ -26,7 +26,7 @@ import numpy.typing as npt
 from fedaction.data.dataset import Issue
 from fedaction.data.layout import KINECT_V2, Layout
 from fedaction.data.matlab import read_matrix
-from fedaction.data.public.base import Listing, Sample, Source, files_below
+from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
 
 TRAIN = frozenset(
     (
@@ -124,12 +124,12 @@ class Uestc:
                 f"{root} holds no file of {self.name}: expected names such as a13_d3_p102_c1_skeleton.mat, in it or "
                 "in folders below it"
             )
-        sources: list[Source] = []
+        sources: list[SourceFile] = []
         for key, (path, name) in sorted(found.items()):
             action, direction, person, camera = key
             view = "" if camera == 1 or direction == 8 else "train" if direction % 2 else "test"
             splits = {"cross_subject": "train" if person in TRAIN else "test", "cross_view": view}
-            sources.append(Source(path, (Sample(name, CLASSES[action], f"p{person:03d}", splits),)))
+            sources.append(SourceFile(path, (Sample(name, CLASSES[action], f"p{person:03d}", splits),)))
         return Listing(tuple(sources), CLASSES, tuple(issues))
 
     def read(self, path: Path) -> npt.NDArray[np.float32]:

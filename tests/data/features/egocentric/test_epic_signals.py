@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedaction.data.features import built_in, clients_from_features, extract, load_features, save_features
-from fedaction.data.features.egocentric.epic_signals import Audio, Features, Inertial, gather, read_features
+from fedaction.data.features.egocentric.epic_signals import Audio, FeatureFiles, Inertial, gather, read_features
 from fedaction.data.features.store import Modality
 from tests.data.features.egocentric.made import segment
 
@@ -172,7 +172,7 @@ def test_pickled_arrays_in_npz_are_refused(tmp_path: Path) -> None:
     (tmp_path / "video").mkdir()
     np.savez(tmp_path / "video" / "P01_01.npz", P01_01_0=np.array([{}] * 4, dtype=object))
     with pytest.raises(ValueError, match="without pickled objects"):
-        Features(tmp_path, "video").read(segment("P01_01"))
+        FeatureFiles(tmp_path, "video").read(segment("P01_01"))
 
 
 def test_from_segments_to_one_client_for_each_modality(tmp_path: Path) -> None:

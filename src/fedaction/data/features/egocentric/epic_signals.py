@@ -26,7 +26,7 @@ from fedaction.data.public.files import find_named
 _MOST_SOUND = 1 << 26  # samples of one segment
 
 
-class Reader(Protocol):
+class SignalReader(Protocol):
     """Signals of one modality, segment by segment."""
 
     @property
@@ -132,7 +132,7 @@ def read_sound(path: Path, start_s: float, stop_s: float, rate_hz: float) -> Flo
     return values.reshape(-1, channels).mean(axis=1, dtype=np.float32)
 
 
-class Features:
+class FeatureFiles:
     """Feature vectors made elsewhere: `<root>/<modality>/<narration_id>.npy`, or one `<video>.npz` per video.
 
     An .npy file holds the vector (width,); an .npz file one such array per segment, by narration_id.
@@ -158,7 +158,7 @@ class Features:
         return checked_vector(self._last[video][segment.name], f"{video}: {segment.name}")
 
 
-def gather(reader: Reader, segments: Sequence[Segment], classes: Sequence[str]) -> Signals:
+def gather(reader: SignalReader, segments: Sequence[Segment], classes: Sequence[str]) -> Signals:
     """Signals of many segments in memory; segments without one are reported and left out."""
     kept, arrays, issues = _read_all(reader, segments)
     return Signals(
@@ -178,7 +178,7 @@ def read_features(
     root: str | Path, modality: Modality, segments: Sequence[Segment], classes: Sequence[str]
 ) -> tuple[FeatureSet, tuple[Issue, ...]]:
     """Features of many segments, and what was left out. Vectors of another width than most are left out."""
-    kept, arrays, issues = _read_all(Features(root, modality), segments)
+    kept, arrays, issues = _read_all(FeatureFiles(root, modality), segments)
     if not kept:
         example = f": {issues[0].where}: {issues[0].detail}" if issues else ""
         raise ValueError(f"{root} has no {modality} features for any of {len(segments)} segments{example}")
@@ -195,7 +195,7 @@ def read_features(
 
 
 def _read_all(
-    reader: Reader | Features, segments: Sequence[Segment]
+    reader: SignalReader | FeatureFiles, segments: Sequence[Segment]
 ) -> tuple[list[Segment], list[Floats], list[Issue]]:
     kept: list[Segment] = []
     arrays: list[Floats] = []

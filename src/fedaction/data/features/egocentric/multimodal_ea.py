@@ -62,14 +62,14 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class Clips:
+class ClipList:
     """All clips found, in order, and what is missing of the 200."""
 
     clips: tuple[Clip, ...]
     issues: tuple[Issue, ...] = field(default=(), repr=False)
 
 
-def find(root: str | Path) -> Clips:
+def find(root: str | Path) -> ClipList:
     """Lists a dataset's folder: files called act<activity>seq<clip>, at any depth."""
     root = Path(root)
     files: dict[tuple[str, str], Path] = {}
@@ -96,7 +96,7 @@ def find(root: str | Path) -> Clips:
                 clips.append(clip)
             else:
                 issues.append(Issue(kind="unreadable", where=name, detail="neither its sensor file nor its video"))
-    return Clips(tuple(clips), tuple(issues))
+    return ClipList(tuple(clips), tuple(issues))
 
 
 def read(path: Path, samples: int | None = SAMPLES) -> Floats:

@@ -42,7 +42,7 @@ _HEART_HOLE_S = 15.0  # a chest strap reports every second, a watch every few
 
 
 @dataclass(frozen=True)
-class Recording:
+class VideoSignals:
     """The files of one video. Those that are not there are None."""
 
     name: str
@@ -61,14 +61,14 @@ class Activity:
 
 
 @dataclass(frozen=True)
-class Recordings:
+class VideoList:
     """All videos found that have acceleration and labels, in order, and what was left out."""
 
-    recordings: tuple[Recording, ...]
+    recordings: tuple[VideoSignals, ...]
     issues: tuple[Issue, ...] = field(default=(), repr=False)
 
 
-def find(root: str | Path) -> Recordings:
+def find(root: str | Path) -> VideoList:
     """Lists a dataset's folder, by the names of its CSV files."""
     root = Path(root)
     files: dict[str, dict[str, Path]] = {}
@@ -84,16 +84,16 @@ def find(root: str | Path) -> Recordings:
             if kind in files.setdefault(name, {}):
                 raise ValueError(f"{root} holds the {kind} of {name} twice: {files[name][kind]} and {path}; keep one")
             files[name][kind] = path
-    kept: list[Recording] = []
+    kept: list[VideoSignals] = []
     for name, parts in sorted(files.items()):
         missing = [kind for kind in ("acceleration", "labels") if kind not in parts]
         if missing:
             issues.append(Issue(kind="unreadable", where=name, detail=f"there is no file of its {missing[0]}"))
         else:
-            kept.append(Recording(name, **parts))
+            kept.append(VideoSignals(name, **parts))
     if not kept:
         raise ValueError(f"{root} holds no video with acceleration and labels: expected {_EXPECTED}")
-    return Recordings(tuple(kept), tuple(issues))
+    return VideoList(tuple(kept), tuple(issues))
 
 
 def read_labels(path: Path) -> Rows[Activity]:
@@ -119,7 +119,7 @@ def read_labels(path: Path) -> Rows[Activity]:
     return parse_rows(path, columns, activity)
 
 
-def read(recording: Recording, rate_hz: float = 30.0, heart: bool = True) -> Rows[tuple[Activity, Floats]]:
+def read(recording: VideoSignals, rate_hz: float = 30.0, heart: bool = True) -> Rows[tuple[Activity, Floats]]:
     """The labelled pieces of one video with their signals; arguments as for `read_all`."""
     if recording.acceleration is None or recording.labels is None:
         raise ValueError(f"{recording.name} lacks its acceleration or its labels: expected {_EXPECTED}")
