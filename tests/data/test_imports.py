@@ -233,7 +233,7 @@ def edit_header(path: Path, **changes: Any) -> None:
     ("changes", "message"),
     [
         ({"format": "other"}, "format"),
-        ({"version": 3}, "version 3; this release reads version 2, and 1"),
+        ({"version": 3}, "version 3; this release reads version 2"),
         ({"bodies": [1] * 11}, "11 bodies for 12 samples"),
         ({"bodies": [0] * 12}, "at least one body"),
         ({"bodies": [2] * 12}, "says 156"),

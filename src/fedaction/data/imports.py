@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data import store
+from fedaction.data.files import open_npy, read_npz
 from fedaction.data.layout import LAYOUTS, Layout
 from fedaction.data.store import Issue, StoredDataset
 
@@ -271,12 +271,8 @@ def _summarise(source: str, item: StoredDataset, joints: dict[int, int]) -> Summ
 
 def _read_arrays(path: Path, classes: Sequence[str] | None) -> _Source:
     """The recordings of an .npz file. What concerns the whole file is an error."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files if name in _ARRAYS}
-            notes = tuple(f"array {name!r} was not read" for name in archive.files if name not in _ARRAYS)
-    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as an .npz file without pickled objects: {error}") from None
+    arrays, others = read_npz(path, _ARRAYS)
+    notes = tuple(f"array {name!r} was not read" for name in others)
     if "x" not in arrays or "y" not in arrays:
         raise ValueError(f"{path} needs arrays `x` and `y`; it has {', '.join(arrays) or 'neither'}")
     x = arrays["x"][:, None] if arrays["x"].ndim == 4 else arrays["x"]
@@ -367,7 +363,7 @@ def subject_of(name: str, pattern: str | None) -> str | None:
 def _read_file(path: Path, coordinates: int) -> npt.NDArray[Any]:
     """One recording as (M, T, V, C); a ValueError says why it cannot be one."""
     if path.suffix.lower() == ".npy":
-        array = np.lib.format.open_memmap(path, mode="r")  # no pickle; a false header allocates nothing
+        array = open_npy(path)
         array = array[None] if array.ndim == 3 else array
         if array.ndim != 4 or array.dtype.kind not in "fiu" or array.shape[3] not in (2, 3) or len(array) < 1:
             raise ValueError(f"{array.dtype} {array.shape} is not (T, V, C) or (M, T, V, C) with C 2 or 3")

@@ -14,6 +14,7 @@ import torch
 from fedaction.data import partition
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.dataset import Issue, Kind, StoredDataset, count_issues
+from fedaction.data.files import to_float32
 from fedaction.data.layout import Layout
 from fedaction.data.preprocess import mend, prepare
 from fedaction.data.samples import Examples
@@ -54,15 +55,14 @@ def accept(
     if layout is not None and joints != len(layout):
         detail = f"{joints} joints, layout {layout.name!r} has {len(layout)}"
         return None, [Issue(kind="joint_count", where=where, detail=detail)]
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinity and is mended as such
-        sequence, mended = mend((array * scale if scale != 1 else array).astype(np.float32, copy=False))
+    sequence, mended = mend(to_float32(array * scale if scale != 1 else array))
     absent = length - int((sequence != 0).any(axis=(0, 2, 3)).sum())
     if absent == length:
         return None, [Issue(kind="empty", where=where, detail=f"none of its {length} frames is usable")]
-    found: list[tuple[Kind, int]] = [("nan_frames", mended), ("zero_frames", absent)]
+    faults: list[tuple[Kind, int]] = [("nan_frames", mended), ("zero_frames", absent)]
     return sequence, [
         Issue(kind=kind, where=where, count=count, detail=f"{count} of {length} frames")
-        for kind, count in found
+        for kind, count in faults
         if count
     ]
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedaction.data.features.extract import Extractor, Recording, built_in
 from fedaction.data.features.store import Modality
+from fedaction.data.files import check_size
 
 _MOST_BYTES = 4 * 2**30
 _PICKLED = (".pt", ".pth", ".pt2", ".ts", ".pkl", ".pickle", ".ckpt")
@@ -74,8 +75,7 @@ def _function(modality: Modality, name: str, width: int) -> Extractor:
 def _onnx(modality: Modality, path: Path, width: int) -> Extractor:
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path} has {path.stat().st_size} bytes, more than the {_MOST_BYTES} allowed")
+    check_size(path, _MOST_BYTES)
     try:
         import onnxruntime  # pyright: ignore[reportMissingImports]
     except ImportError:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import wave
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import numpy.typing as npt
 from fedaction.data import store_file
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.store import Modality
+from fedaction.data.files import fingerprint, open_npy, to_float32
 from fedaction.data.imports import subject_of
 from fedaction.data.preprocess import mend
 from fedaction.data.public import utd_inertial
@@ -151,16 +150,6 @@ def from_folder(path: str | Path, modality: Modality, *, subject: str | None = N
     )
 
 
-def fingerprint(root: Path, paths: Iterable[Path]) -> str:
-    """A digest of the name, size and time of every file."""
-    digest = hashlib.sha256()
-    for path in paths:
-        found = path.stat()
-        name = os.path.relpath(path, root)
-        digest.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "replace"))
-    return digest.hexdigest()
-
-
 def read_wave(path: Path) -> Recording:
     """An uncompressed wave file, its channels averaged: (S,) in [-1, 1]."""
     if path.stat().st_size > _MOST_SOUND_BYTES:
@@ -188,10 +177,7 @@ def read_wave(path: Path) -> Recording:
 
 
 def _read_array(path: Path, modality: Modality) -> Recording:
-    try:
-        array = np.asarray(np.lib.format.open_memmap(path, mode="r"))  # no pickle; a false header allocates nothing
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise ValueError(f"{path} is damaged or is not a NumPy file: {error}") from None
+    array = open_npy(path)
     axes = _AXES[modality]
     if modality == "inertial" and array.ndim == 1:
         array = array[:, None]
@@ -208,8 +194,7 @@ def _read_array(path: Path, modality: Modality) -> Recording:
 
 def _whole(series: npt.NDArray[Any], where: str) -> npt.NDArray[np.float32]:
     """A series (T, C) with missing samples filled in from those around them; none at all is an error."""
-    with np.errstate(over="ignore"):
-        values = series.astype(np.float32)
+    values = to_float32(series)
     if not np.isfinite(values).all(axis=1).any():
         raise ValueError(f"{where} has no sample without a missing value")
     return mend(values[None, :, None])[0][0, :, 0]

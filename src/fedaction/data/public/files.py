@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
+from fedaction.data.files import check_size, to_float32
 from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
 
 _MOST_BYTES = 256 * 2**20
@@ -88,19 +89,21 @@ def read_joints(path: Path, joints: int, columns: int) -> npt.NDArray[np.float32
         joints: lines per frame.
         columns: numbers per line; the first three are x, y, z.
     """
-    size = path.stat().st_size
-    if size > _MOST_BYTES:
-        raise ValueError(f"{path} has {size} bytes, more than the {_MOST_BYTES} allowed")
+    rows = read_table(path, columns)
+    if len(rows) % joints:
+        raise ValueError(f"{path} has {len(rows)} rows; expected {joints} rows to a frame")
+    return rows[:, :3].reshape(1, -1, joints, 3)
+
+
+def read_table(path: Path, columns: int, most: int = _MOST_BYTES) -> npt.NDArray[np.float32]:
+    """A text file of numbers separated by blanks, (rows, columns); more than `most` bytes are refused."""
+    check_size(path, most)
     if not path.read_bytes().strip():
         raise ValueError(f"{path} is empty")
     try:
         rows = np.loadtxt(path, dtype=np.float64, comments=None, ndmin=2, encoding="utf-8")
     except (ValueError, OSError) as error:  # UnicodeDecodeError is a ValueError
-        raise ValueError(f"{path} is not a table of numbers: {error}") from None
-    if rows.shape[1] != columns or len(rows) % joints:
-        raise ValueError(
-            f"{path} has {rows.shape[0]} rows of {rows.shape[1]} numbers; expected rows of {columns}, "
-            f"{joints} rows to a frame"
-        )
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which counts as missing
-        return rows[:, :3].astype(np.float32).reshape(1, -1, joints, 3)
+        raise ValueError(f"{path} is not a table of rows of {columns} numbers: {error}") from None
+    if rows.shape[1] != columns:
+        raise ValueError(f"{path} has rows of {rows.shape[1]} numbers; expected rows of {columns}")
+    return to_float32(rows)

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
+from fedaction.data.files import check_size, to_float32
 from fedaction.data.layout import KINECT_V2, Layout
 from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
 from fedaction.data.public.ntu_actions import ACTIONS
@@ -103,9 +104,7 @@ class Ntu:
 
     def read(self, path: Path) -> npt.NDArray[np.float32]:
         """See `Reader.read`. M is 1 or 2; see the module for which bodies these are."""
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise ValueError(f"the file has {size} bytes, more than the {_MOST_BYTES} allowed")
+        check_size(path, _MOST_BYTES)
         frames, tracks, poses = _parse(path.read_bytes().split(b"\n"))
         return _actors(frames, tracks, poses)
 
@@ -175,8 +174,7 @@ def _parse(lines: list[bytes]) -> tuple[int, dict[int, dict[int, int]], npt.NDAr
         i = next((i for i, cell in enumerate(cells) if not _is_number(cell)), 0)
         place, frame = firsts[i // 75] + i % 75 // 3, -1
         raise fail(f"{cells[i][:40]!r} is not a number") from None
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which counts as missing
-        return frames, tracks, numbers.astype(np.float32).reshape(-1, _JOINTS, 3)
+    return frames, tracks, to_float32(numbers).reshape(-1, _JOINTS, 3)
 
 
 def _is_number(cell: bytes) -> bool:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from fedaction.data.dataset import Issue, Kind
 from fedaction.data.layout import KINECT_V2, Layout
 from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
+from fedaction.data.public.files import read_table
 
 _SPLIT_FILES = {
     "cross_subject": re.compile(r"cross[-_ ]?subject.*\.txt", re.IGNORECASE),
@@ -36,7 +37,6 @@ _ACTION_FILE = re.compile(r"actions?\.(csv|txt)", re.IGNORECASE)
 _MOST_ACTION = 51
 _MOST_BYTES = 2**30
 _JOINTS, _BODIES = 25, 2
-_ROW = _BODIES * _JOINTS * 3
 
 
 @dataclass
@@ -104,19 +104,7 @@ class Pku:
 
     def read(self, path: Path) -> npt.NDArray[np.float32]:
         """See `Reader.read`. M is 2."""
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise ValueError(f"the file has {size} bytes, more than the {_MOST_BYTES} allowed")
-        if not path.read_bytes().strip():
-            raise ValueError("the file is empty")
-        try:
-            numbers = np.loadtxt(path, dtype=np.float64, comments=None, ndmin=2, encoding="ascii")
-        except ValueError as error:  # UnicodeDecodeError is one
-            raise ValueError(f"not rows of {_ROW} numbers: {error}") from None
-        if numbers.shape[1] != _ROW:
-            raise ValueError(f"rows have {numbers.shape[1]} numbers; expected {_ROW}")
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which counts as missing
-            rows = numbers.astype(np.float32).reshape(-1, _BODIES, _JOINTS, 3)
+        rows = read_table(path, _BODIES * _JOINTS * 3, _MOST_BYTES).reshape(-1, _BODIES, _JOINTS, 3)
         return np.ascontiguousarray(rows.transpose(1, 0, 2, 3))
 
     def _files(self, root: Path) -> _Files:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
+from fedaction.data.files import to_float32
 from fedaction.data.layout import KINECT_V2, Layout
 from fedaction.data.matlab import read_matrix
 from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
@@ -137,8 +138,7 @@ class Uestc:
         rows = read_matrix(path, "v")
         if rows.ndim != 2 or rows.shape[1] != 3 * len(self.layout):
             raise ValueError(f"v has shape {rows.shape}; expected (frames, {3 * len(self.layout)})")
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which counts as missing
-            return rows.astype(np.float32).reshape(1, -1, len(self.layout), 3)
+        return to_float32(rows).reshape(1, -1, len(self.layout), 3)
 
 
 READER = Uestc()
