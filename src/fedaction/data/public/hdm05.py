@@ -50,11 +50,11 @@ class Hdm05:
 
     def find(self, root: Path) -> Listing:
         """See `Reader.find`. Classes are those found, by name. Cross-subject: bd, bk and dg train."""
-        found = find_named(root, _FILE, "HDM_<person>_<action>_<number>_120.amc, as in HDM05's cut clips")
+        files = find_named(root, _FILE, "HDM_<person>_<action>_<number>_120.amc, as in HDM05's cut clips")
         sources: list[SourceFile] = []
         issues: list[Issue] = []
         skeletons: set[Path] = set()
-        for name, (path, match) in sorted(found.items(), key=lambda item: (item[1][1]["label"], item[0])):
+        for name, (path, match) in sorted(files.items(), key=lambda item: (item[1][1]["label"], item[0])):
             label, person = match["label"], match["subject"].lower()
             body = _skeleton_file(path, person)
             if person not in _SPLIT or body is None:

@@ -109,31 +109,31 @@ class Pku:
 
     def _files(self, root: Path) -> _Files:
         """Sorts the files below a folder by what they are."""
-        found = _Files({}, {}, {}, {}, [], [])
+        files = _Files({}, {}, {}, {}, [], [])
         pattern = re.compile(rf"({self.sequence})\.(txt|skeleton|label)")
         name = re.compile(rf"\b{self.sequence}\b")
         for path in files_below(root):
             below = path.relative_to(root)
             if match := pattern.fullmatch(path.name):
                 is_label = match[2] == "label" or any("label" in part.lower() for part in below.parent.parts)
-                group = found.labels if is_label else found.skeletons
+                group = files.labels if is_label else files.skeletons
                 if match[1] in group:
                     kept = group[match[1]].relative_to(root)
-                    found.note("duplicate", match[1], f"{below} is left out: {kept} is used")
+                    files.note("duplicate", match[1], f"{below} is left out: {kept} is used")
                     continue
                 group[match[1]] = path
                 if is_label:
-                    found.inputs.append(path)
+                    files.inputs.append(path)
             elif _ACTION_FILE.fullmatch(path.name):
                 rows = re.findall(r"^\s*(\d+)[\s,;]+(\S.*?)\s*$", _text(path), re.MULTILINE)
-                found.actions |= {int(number): words for number, words in rows}
-                found.inputs.append(path)
+                files.actions |= {int(number): words for number, words in rows}
+                files.inputs.append(path)
             for protocol, kind in _SPLIT_FILES.items():
                 if kind.fullmatch(path.name):
-                    self._split(found, protocol, path, name, str(below))
-        return found
+                    self._split(files, protocol, path, name, str(below))
+        return files
 
-    def _split(self, found: _Files, protocol: str, path: Path, name: re.Pattern[str], where: str) -> None:
+    def _split(self, files: _Files, protocol: str, path: Path, name: re.Pattern[str], where: str) -> None:
         """Reads a split file. One that names none of the phase's sequences belongs to the other phase."""
         blocks: list[list[str]] = []
         heading = True
@@ -146,15 +146,15 @@ class Pku:
             heading = not names
         if not blocks:
             return
-        found.inputs.append(path)
+        files.inputs.append(path)
         if len(blocks) != 2 or set(blocks[0]) & set(blocks[1]):
-            found.note(
+            files.note(
                 "split", where, "not used: expected a heading, names to train, a heading, and other names to test"
             )
-        elif protocol in found.splits:
-            found.note("split", where, f"not used: there is another {protocol} split")
+        elif protocol in files.splits:
+            files.note("split", where, f"not used: there is another {protocol} split")
         else:
-            found.splits[protocol] = dict.fromkeys(blocks[0], "train") | dict.fromkeys(blocks[1], "test")
+            files.splits[protocol] = dict.fromkeys(blocks[0], "train") | dict.fromkeys(blocks[1], "test")
 
 
 def _labels(files: _Files, sequence: str) -> Iterator[tuple[int, int, tuple[int, int]]]:
