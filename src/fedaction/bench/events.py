@@ -65,9 +65,9 @@ class _Timed:
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
         start = time.process_time()
-        found = list(self._engine.train(jobs))
+        updates = list(self._engine.train(jobs))
         self.training += time.process_time() - start
-        return iter(found)
+        return iter(updates)
 
     def evaluate(self, jobs: Iterable[Job]) -> Iterator[Evaluation]:
         return self._engine.evaluate(jobs)
@@ -177,11 +177,11 @@ def _distinct(trees: Sequence[Tree]) -> list[Tensor]:
 def _clients(count: int, samples: int, features: int, classes: int) -> dict[str, ClientData]:
     """Clients with random features; one test sample each, which nobody looks at."""
     names = tuple(str(c) for c in range(classes))
-    found: dict[str, ClientData] = {}
+    clients: dict[str, ClientData] = {}
     for number in range(count):
         random = generator(0, "bench", "events", number)
         x = torch.randn(samples, features, generator=random)
         y = torch.randint(classes, (samples,), generator=random)
         info = ClientInfo(f"device-{number:05d}", "bench", samples, names, (features,))
-        found[info.id] = ClientData(info, Examples(x, y), Examples(x[:1], y[:1]))
-    return found
+        clients[info.id] = ClientData(info, Examples(x, y), Examples(x[:1], y[:1]))
+    return clients

@@ -81,10 +81,10 @@ def make_clients(workload: Workload, count: int) -> dict[str, ClientData]:
         ClientInfo(f"client-{i:04d}", "bench", workload.samples, classes, workload.shape, layout)
         for i in range(count)
     ]
-    return _filled(infos)
+    return _fill(infos)
 
 
-def _filled(infos: Iterable[ClientInfo]) -> dict[str, ClientData]:
+def _fill(infos: Iterable[ClientInfo]) -> dict[str, ClientData]:
     """Random samples and labels for clients."""
     clients: dict[str, ClientData] = {}
     for i, info in enumerate(infos):
@@ -180,7 +180,7 @@ def bench_engines(
     data = make_clients(STGCN_CLIENTS, clients)
     method = _Averaging([c.info for c in data.values()], STGCN_CLIENTS)
     training = Training(seed=0, batch_size=16, lr=0.01)
-    return {"compiled": compiled} | _compared(method, data, training, rounds, device, compiled, tick)
+    return {"compiled": compiled} | _compare(method, data, training, rounds, device, compiled, tick)
 
 
 MODALITIES = ("audio", "flow", "inertial", "video")
@@ -206,7 +206,7 @@ def bench_fdarn(
         width: of features and of all hidden layers; the paper's is 1024.
     """
     classes = tuple(str(c) for c in range(97))
-    data = _filled(
+    data = _fill(
         ClientInfo(f"client-{i:04d}", MODALITIES[i % len(MODALITIES)], 64, classes, (width,)) for i in range(clients)
     )
     method = FDARN(
@@ -216,10 +216,10 @@ def bench_fdarn(
     training = Training(seed=0, batch_size=64, lr=0.01)
     first = method.build(next(iter(method.clients.values())))
     parameters = sum(p.numel() for p in first.parameters())
-    return {"parameters": parameters} | _compared(method, data, training, rounds, device, False, tick)
+    return {"parameters": parameters} | _compare(method, data, training, rounds, device, False, tick)
 
 
-def _compared(
+def _compare(
     method: Method,
     data: dict[str, ClientData],
     training: Training,
@@ -231,7 +231,7 @@ def _compared(
     """Rounds of both engines over the same clients: seconds per round (medians), samples per second, the ratio."""
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     set_precision(tf32=True)
-    server = _placed(initial_state(method, 0), device)
+    server = _place(initial_state(method, 0), device)
     jobs = _jobs(method, server)
     times: dict[str, float] = {}
     engines: dict[str, Engine] = {
@@ -260,7 +260,7 @@ def _compared(
     }
 
 
-def _placed(server: ServerState, device: torch.device) -> ServerState:
+def _place(server: ServerState, device: torch.device) -> ServerState:
     shared = {name: tensor.to(device) for name, tensor in server.shared.items()}
     groups = {g: {name: tensor.to(device) for name, tensor in tree.items()} for g, tree in server.groups.items()}
     return ServerState(server.version, shared, groups)

@@ -32,10 +32,10 @@ def predict(
     A video's confidence is the mean of its clips'. A file that cannot be read is reported, and the others are done;
     the exit status is then 1.
     """
-    from fedaction.serve.predict import recogniser
+    from fedaction.serve.predict import load_recogniser
 
     with exit_on_refusal(ImportError):
-        ready = recogniser(model)
+        ready = load_recogniser(model)
     show = _Json() if as_json else _Text()
     show.begin()
     broken = [path for path in videos if not _predict(ready, path, top, every or None, show)]

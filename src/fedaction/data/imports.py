@@ -190,7 +190,7 @@ def read_layout(layout: str | Path | Layout) -> Layout:
         raise ValueError(f"{path} is not a JSON file: {error}") from None
     if not isinstance(spec, dict):
         raise ValueError(f'{path} must hold an object with "joints" and "edges", not a {type(spec).__name__}')
-    return store.known_layout({"name": path.stem, **spec}, str(path))
+    return store.parse_layout({"name": path.stem, **spec}, str(path))
 
 
 def _read(path: Path, classes: Sequence[str] | None, subject: str | None, coordinates: int) -> _Source:

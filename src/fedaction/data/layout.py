@@ -58,13 +58,13 @@ class Layout:
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """(left, right) index pairs, by name."""
-        found = []
+        pairs = []
         for i, joint in enumerate(self.joints):
             if joint.startswith("left_"):
                 twin = "right_" + joint.removeprefix("left_")
                 if twin in self.joints:
-                    found.append((i, self.joints.index(twin)))
-        return tuple(found)
+                    pairs.append((i, self.joints.index(twin)))
+        return tuple(pairs)
 
     @property
     def mirror(self) -> tuple[int, ...]:

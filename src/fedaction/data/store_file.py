@@ -239,7 +239,7 @@ def load(path: str | Path) -> StoredDataset:
     )
 
 
-def known_layout(spec: dict[str, object], where: str) -> Layout:
+def parse_layout(spec: dict[str, object], where: str) -> Layout:
     """A layout from its description; one that takes a built-in layout's name must be that layout."""
     try:
         layout = Layout.from_dict(spec)
@@ -301,7 +301,7 @@ def _check_header(header: _StoreHeader, path: Path) -> Layout:
             f"{where} has format version {header.version}; this release reads version {VERSION}. Import or prepare "
             "the data again"
         )
-    layout = known_layout(header.layout, where)
+    layout = parse_layout(header.layout, where)
     count = len(header.lengths)
     each: list[tuple[str, Sequence[object] | None]] = [
         ("labels", header.labels),

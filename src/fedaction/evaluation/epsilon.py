@@ -85,12 +85,12 @@ def chance_epsilon(
         smoothing: as there.
         least: as there.
     """
-    found: list[float] = []
+    values: list[float] = []
     for _ in range(draws):
         kept = torch.randperm(len(p), generator=random)[replaced:]
         drawn = torch.randint(len(p), (replaced,), generator=random)
-        found.append(empirical_epsilon(p, p[torch.cat([kept, drawn])], bins, smoothing, least).value)
-    known = [value for value in found if not math.isnan(value)]
+        values.append(empirical_epsilon(p, p[torch.cat([kept, drawn])], bins, smoothing, least).value)
+    known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
 
 

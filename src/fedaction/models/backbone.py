@@ -125,7 +125,7 @@ class Backbone(nn.Module):
         """
         count, bodies = x.shape[:2]
         if enter == 0:
-            x = self._normalised(x)
+            x = self._normalise(x)
         x = x.flatten(0, 1)  # N*M, T, V, C
         graph = self.topology(unique)
         for index in range(enter, self.blocks if leave is None else leave):
@@ -139,7 +139,7 @@ class Backbone(nn.Module):
             features = self.projection(features)
         return features if output == "projected" else self.classifier(features)
 
-    def _normalised(self, x: Tensor) -> Tensor:
+    def _normalise(self, x: Tensor) -> Tensor:
         count, bodies, frames, joints, channels = x.shape
         if self.apart:
             y = self.data_norm(x.transpose(1, 2).reshape(count, frames, -1))

@@ -200,12 +200,12 @@ def read_evidence(path: Path) -> Evidence:
 
 def read_analyses(folder: Path) -> tuple[Analysis, ...]:
     """The run's analyses, in the order they are shown in; none where there is no such folder."""
-    found: list[Analysis] = []
+    analyses: list[Analysis] = []
     for path in sorted(folder.glob("*.json")):
         picture = path.with_suffix(".svg")
         analysis = _checked(path, _ANALYSIS, _bytes(path))
-        found.append(replace(analysis, picture=_bytes(picture) if picture.exists() else b""))
-    return tuple(sorted(found, key=lambda analysis: (analysis.place, analysis.name)))
+        analyses.append(replace(analysis, picture=_bytes(picture) if picture.exists() else b""))
+    return tuple(sorted(analyses, key=lambda analysis: (analysis.place, analysis.name)))
 
 
 def finite(value: float | None) -> float | None:

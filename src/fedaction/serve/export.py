@@ -86,10 +86,10 @@ def export_model(
             warnings.simplefilter("ignore")  # about torch's own insides
             program = _program(Folded(network).float().cpu(), trials[-1][0])
             said = metadata(card, network.arguments)
-            found = {name: _export(name, program, said, trials, Path(stem)) for name in dict.fromkeys(formats)}
+            written = {name: _export(name, program, said, trials, Path(stem)) for name in dict.fromkeys(formats)}
     finally:
         network.train(training)
-    return found
+    return written
 
 
 def metadata(card: Card, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -101,14 +101,14 @@ def metadata(card: Card, arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _trials(network: ResNet3D, card: Card) -> list[tuple[Tensor, Tensor]]:
     """Random clips, and what the network says of them."""
-    found: list[tuple[Tensor, Tensor]] = []
+    trials: list[tuple[Tensor, Tensor]] = []
     device = network.mean.device
     for count in _BATCHES:
         shape = (count, card.frames, card.crop, card.crop, 3)
         clips = torch.randint(0, 256, shape, generator=generator(0, "export", count), dtype=torch.uint8)
         with torch.no_grad():
-            found.append((clips, network(clips.to(device)).float().cpu()))
-    return found
+            trials.append((clips, network(clips.to(device)).float().cpu()))
+    return trials
 
 
 def _export(

@@ -102,7 +102,7 @@ def best(scores: Scores, card: Card, count: int = 1) -> list[tuple[str, float]]:
     return [(card.classes[i], float(scores[i])) for i in order.tolist()]
 
 
-def recogniser(path: str | Path) -> Recogniser:
+def load_recogniser(path: str | Path) -> Recogniser:
     """Reads a model: a model file (.safetensors) or what `fedaction export` made of one (.onnx)."""
     path = Path(path)
     if path.suffix == ".onnx":
@@ -237,10 +237,10 @@ def _onnx_card(path: Path, session: Any) -> Card:
 
 def _check_onnx(path: Path, session: Any, card: Card) -> None:
     """The file's input and output against its card."""
-    found = [(x.name, x.type, list(x.shape)[1:]) for x in (*session.get_inputs(), *session.get_outputs())]
+    actual = [(x.name, x.type, list(x.shape)[1:]) for x in (*session.get_inputs(), *session.get_outputs())]
     expected = [
         (INPUT, "tensor(uint8)", [card.frames, card.crop, card.crop, 3]),
         (OUTPUT, "tensor(float)", [len(card.classes)]),
     ]
-    if found != expected:
-        raise ModelFileError(f"{path} takes and gives {found}, its card says {expected}")
+    if actual != expected:
+        raise ModelFileError(f"{path} takes and gives {actual}, its card says {expected}")

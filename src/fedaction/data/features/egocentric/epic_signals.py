@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
 from fedaction.data.features.egocentric.epic import Segment
-from fedaction.data.features.egocentric.given import checked_vector, given_features, read_npy, read_npz
+from fedaction.data.features.egocentric.given import check_vector, given_features, read_npy, read_npz
 from fedaction.data.features.egocentric.tables import AXES, Floats, Series, Signals, read_series
 from fedaction.data.features.store import FeatureSet, Modality
 from fedaction.data.public.files import find_named
@@ -148,14 +148,14 @@ class FeatureFiles:
         folder = self.root / self.modality
         alone, video = folder / f"{segment.name}.npy", folder / f"{segment.video}.npz"
         if alone.is_file():
-            return checked_vector(read_npy(alone), str(alone))
+            return check_vector(read_npy(alone), str(alone))
         if not video.is_file():
             raise ValueError(f"{folder} has neither {alone.name} nor {video.name}")
         if video not in self._last:
             self._last = {video: read_npz(video)}  # one video at a time: together they may exceed memory
         if segment.name not in self._last[video]:
             raise ValueError(f"{video} has no array {segment.name}")
-        return checked_vector(self._last[video][segment.name], f"{video}: {segment.name}")
+        return check_vector(self._last[video][segment.name], f"{video}: {segment.name}")
 
 
 def gather(reader: SignalReader, segments: Sequence[Segment], classes: Sequence[str]) -> Signals:

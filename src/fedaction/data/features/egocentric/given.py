@@ -37,7 +37,7 @@ def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, npt.
         raise ValueError(f"{path} cannot be read as an .npz file without pickled objects: {error}") from None
 
 
-def checked_vector(values: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.float32]:
+def check_vector(values: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.float32]:
     """A feature vector (F,) float32, finite."""
     if values.ndim != 1 or values.dtype.kind not in "fiu" or not 1 <= len(values) <= _MOST_WIDTH:
         raise ValueError(f"{where} is {values.dtype} {values.shape}; expected numbers (width,)")
