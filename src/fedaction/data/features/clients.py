@@ -45,9 +45,9 @@ def clients_from_features(
         clients: clients of each modality, by "equal".
         test: share of each client's samples kept for test, of each class where possible.
         hold_out: number of hold-out subjects of each modality, the last by name: they are nobody's client, and every
-            client of the modality is tested on all their samples, in place of `test`. How well a network knows people it has met says little
-            about others: a person's own repetitions are much alike. Not by the seed, so that seeds have one list of
-            clients.
+            client of the modality is tested on all their samples, in place of `test`. How well a network knows people
+            it has met says little about others: a person's own repetitions are much alike. Not by the seed, so that
+            seeds have one list of clients.
         scale: see `standardise`.
         seed: seed of shares and splits.
 

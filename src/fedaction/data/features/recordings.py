@@ -150,18 +150,32 @@ def from_folder(path: str | Path, modality: Modality, *, subject: str | None = N
     )
 
 
-def read_wave(path: Path) -> Recording:
-    """An uncompressed wave file, its channels averaged: (S,) in [-1, 1]."""
-    if path.stat().st_size > _MOST_SOUND_BYTES:
-        raise ValueError(
-            f"{path} has more than the {_MOST_SOUND_BYTES} bytes allowed: cut it into shorter recordings"
-        )
+def read_wave(path: Path, span: tuple[float, float] | None = None) -> Recording:
+    """An uncompressed wave file, its channels averaged: (S,) in [-1, 1].
+
+    Args:
+        path: the file.
+        span: seconds of its beginning and end, of which the whole must be there; None: all that is there.
+    """
     try:
         with wave.open(str(path), "rb") as file:
             channels, size, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            data = file.readframes(file.getnframes())
+            frames = file.getnframes()
+            first, stop = (0, frames) if span is None else (round(span[0] * rate), round(span[1] * rate))
+            if span is not None and not 0 <= first < stop <= frames:
+                raise ValueError(
+                    f"{path.name} has {frames / rate:.2f} s; it has no piece from {span[0]:.2f} to {span[1]:.2f} s"
+                )
+            if (stop - first) * channels * size > _MOST_SOUND_BYTES:
+                raise ValueError(
+                    f"{path} has more than the {_MOST_SOUND_BYTES} bytes allowed: cut it into shorter recordings"
+                )
+            file.setpos(first)
+            data = file.readframes(stop - first)
     except (wave.Error, EOFError, OSError) as error:
         raise ValueError(f"{path} is not an uncompressed (PCM) wave file: {error}") from None
+    if span is not None and len(data) != (stop - first) * channels * size:
+        raise ValueError(f"{path} ends before {span[1]:.2f} s, though its header says otherwise")
     data = data[: len(data) - len(data) % (channels * size)]
     if not data or size not in (1, 2, 3, 4) or rate < 1:
         raise ValueError(f"{path} has no samples of 8, 16, 24 or 32 bits")
