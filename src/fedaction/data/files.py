@@ -10,7 +10,7 @@ import os
 import zipfile
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 Model = TypeVar("Model", bound=BaseModel)
 _MOST_HEADER_BYTES = 256 * 2**20
+_CHECK_ROWS = 4096
 
 
 def check_size(path: Path, most: int) -> None:
@@ -42,10 +43,10 @@ def read_header(path: Path, kind: type[Model], what: str) -> Model:
         raise ValueError(f"{path} is not a valid {what}: {first_fault(error)}") from None
 
 
-def open_npy(path: Path, mode: Literal["r", "c"] = "r") -> npt.NDArray[Any]:
+def open_npy(path: Path) -> npt.NDArray[Any]:
     """The array of an .npy file, mapped into memory: no pickle, no zip, and a false header allocates nothing."""
     try:
-        return np.asarray(np.lib.format.open_memmap(path, mode=mode))
+        return np.asarray(np.lib.format.open_memmap(path, mode="r"))
     except (ValueError, OSError, EOFError, SyntaxError) as error:
         raise ValueError(f"{path} is damaged or is not a NumPy file: {error}") from None
 
@@ -73,10 +74,10 @@ def read_npz(
         raise ValueError(f"{path} cannot be read as an .npz file without pickled objects: {error}") from None
 
 
-def check_finite(values: npt.NDArray[Any], where: object, at_once: int = 4096) -> None:
-    """Refuses an array with a NaN or an infinity, looking at so many rows at a time."""
-    for first in range(0, len(values), at_once):
-        rows = values[first : first + at_once]
+def check_finite(values: npt.NDArray[Any], where: object) -> None:
+    """Refuses an array with a NaN or an infinity, a few rows at a time: the array may be larger than memory."""
+    for first in range(0, len(values), _CHECK_ROWS):
+        rows = values[first : first + _CHECK_ROWS]
         finite = np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
         if not finite.all():
             raise ValueError(f"{where}: row {first + int(np.argmin(finite))} has a value that is not finite")

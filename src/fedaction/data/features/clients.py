@@ -89,7 +89,7 @@ def clients_from_features(
             if other is None:
                 tested = split(labels[train], test, derive(seed, own_name))
                 train, other = train[~tested], train[tested]
-            made.append(_client(item, (train, other), labels, own_name, classes, scale))
+            made.append(make_client(item, (train, other), labels, own_name, classes, scale))
     return made
 
 
@@ -135,7 +135,7 @@ def split(labels: npt.NDArray[np.int64], test: float, seed: int) -> npt.NDArray[
     return tested
 
 
-def _client(
+def make_client(
     item: FeatureSet,
     sides: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
     labels: npt.NDArray[np.int64],
@@ -143,6 +143,16 @@ def _client(
     classes: tuple[str, ...],
     scale: Scale,
 ) -> ClientData:
+    """A client of some of a set's samples.
+
+    Args:
+        item: the set.
+        sides: which of its samples to train and to test on.
+        labels: (N,) of all its samples, indices into `classes`.
+        name: the client's.
+        classes: action names.
+        scale: see `standardise`.
+    """
     train, test = (torch.from_numpy(np.array(item.x[side])) for side in sides)
     halves = [
         Examples(x, torch.from_numpy(labels[side]), tuple(item.subjects[i] for i in side) if item.subjects else ())
