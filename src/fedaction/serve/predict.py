@@ -16,8 +16,9 @@ import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pydantic import ValidationError
 
 from fedaction.data.clips.decode import Pixels, probe, stream
 from fedaction.federation.files import read_json
+from fedaction.federation.processes import in_order_by
 from fedaction.models.files import KEY, Card, ModelFileError, load_model
 from fedaction.models.folded import Folded
 from fedaction.serve.export import INPUT, OUTPUT
@@ -143,24 +145,11 @@ def predict(
         starts = [start for start, _ in batch]
         return [ClipScores(s, s / fps if fps else None, row) for s, row in zip(starts, scores, strict=True)]
 
-    pending: deque[Future[list[ClipScores]]] = deque()
+    clips = windows(stream(path, short_side=card.resize, crop=card.crop), card.frames, card.stride, every)
+    batches = iter(lambda: list(itertools.islice(clips, _TOGETHER)), [])
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        try:
-            frames = stream(path, short_side=card.resize, crop=card.crop)
-            for batch in _batches(windows(frames, card.frames, card.stride, every)):
-                pending.append(pool.submit(look, batch))
-                if len(pending) > workers:
-                    yield from pending.popleft().result()
-            while pending:
-                yield from pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
-
-
-def _batches(clips: Iterator[tuple[int, Pixels]]) -> Iterator[list[tuple[int, Pixels]]]:
-    while batch := list(itertools.islice(clips, _TOGETHER)):
-        yield batch
+        for scores in in_order_by(pool, (partial(look, batch) for batch in batches), workers):
+            yield from scores
 
 
 def windows(

@@ -146,13 +146,21 @@ HANG = reach(out=0.10, up=-0.96, forward=0.08, upright=0.5)
 REST: Pose = travel() | hips(0.985) | torso() | head() | both(HANG) | feet()
 
 
+def unit_of(channel: str) -> str:
+    """The body measure that a channel's offsets and swings are multiples of."""
+    axis = channel.rpartition(".")[2]
+    if channel.startswith(("right.", "left.")):
+        return "arm" if axis in ("out", "up", "forward") else "one"
+    return "leg" if "." in channel and axis not in ("toe", "turn") else "one"
+
+
 @dataclass(frozen=True)
 class Swing:
     """A rhythmic movement of one channel on top of the key poses.
 
     Attributes:
         channel: a name in CHANNELS.
-        size: amplitude; in arm lengths for hands, leg lengths for hips and feet, radians for angles.
+        size: amplitude; in the units of `unit_of`: arm lengths for hands, leg lengths for hips and feet, radians.
         beat: where in its cycle it starts, 0 to 1.
         times: cycles for each cycle of the action: 2 moves twice as often.
         shape: "sine", "lift" (only its upper half: a foot that leaves the ground) or "bounce" (rebounds at zero).
@@ -163,14 +171,6 @@ class Swing:
     beat: float = 0.0
     times: int = 1
     shape: str = "sine"
-
-    @property
-    def unit(self) -> str:
-        """The body measure that `size` is a multiple of."""
-        part = self.channel.rpartition(".")[2]
-        if self.channel.startswith(("right.", "left.")):
-            return "arm" if part in ("out", "up", "forward") else "one"
-        return "leg" if "." in self.channel and part not in ("toe", "turn") else "one"
 
 
 @dataclass(frozen=True)
