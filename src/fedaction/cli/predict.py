@@ -46,18 +46,18 @@ def predict(
 
 def _predict(ready: Recogniser, path: Path, top: int, every: int | None, show: _Text | _Json) -> bool:
     """Goes through one video; False: it could not be read to its end."""
-    from fedaction.serve.predict import VideoScores, best, predict
+    from fedaction.serve.predict import best, predict
 
-    whole, started = VideoScores(), time.perf_counter()
+    count, total, started = 0, 0.0, time.perf_counter()
     show.video(path)
     try:
         for clip in predict(ready, path, every):
-            whole.add(clip)
+            count, total = count + 1, total + clip.scores
             show.clip(clip.frame, clip.seconds, best(clip.scores, ready.card, top))
     except (ValueError, OSError, ImportError) as error:
         show.broken(str(error))
         return False
-    show.done(best(whole.scores, ready.card, top), whole.clips, time.perf_counter() - started)
+    show.done(best(total / count, ready.card, top), count, time.perf_counter() - started)
     return True
 
 

@@ -17,7 +17,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -72,30 +72,6 @@ class ClipScores:
     frame: int
     seconds: float | None
     scores: Scores
-
-
-@dataclass
-class VideoScores:
-    """The mean of the class scores over a video's clips, as they come.
-
-    Attributes:
-        clips: so far.
-    """
-
-    clips: int = 0
-    _sum: Scores = field(default_factory=lambda: np.zeros(0))
-
-    def add(self, clip: ClipScores) -> None:
-        """Takes one more clip."""
-        self._sum = self._sum + clip.scores if self.clips else clip.scores.copy()
-        self.clips += 1
-
-    @property
-    def scores(self) -> Scores:
-        """(classes,) probabilities; before the first clip there are none."""
-        if not self.clips:
-            raise ValueError("no clip has been seen")
-        return self._sum / self.clips
 
 
 def best(scores: Scores, card: Card, count: int = 1) -> list[tuple[str, float]]:

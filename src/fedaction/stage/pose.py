@@ -173,6 +173,11 @@ class Swing:
     shape: str = "sine"
 
 
+def hold(pose: Pose, start: float, stop: float) -> tuple[tuple[float, Pose], ...]:
+    """Key poses of an action that goes from rest to one pose, keeps it from `start` to `stop`, and goes back."""
+    return ((0.0, REST), (start, pose), (stop, pose), (1.0, REST))
+
+
 @dataclass(frozen=True)
 class Action:
     """A named action as key poses, rhythmic swings, and how long it usually takes.

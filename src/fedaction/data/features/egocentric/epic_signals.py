@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,29 +24,6 @@ from fedaction.data.files import open_npy, read_npz
 from fedaction.data.public.files import find_named
 
 _MOST_NPZ_BYTES = 4 * 2**30
-
-
-class SignalReader(Protocol):
-    """Signals of one modality, segment by segment."""
-
-    @property
-    def modality(self) -> Modality:
-        """What it reads."""
-        ...
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        """Names of the signal's columns."""
-        ...
-
-    @property
-    def rate_hz(self) -> float:
-        """Samples a second of all its signals."""
-        ...
-
-    def read(self, segment: Segment) -> Floats:
-        """The segment's signal."""
-        ...
 
 
 class Inertial:
@@ -136,7 +112,7 @@ class FeatureFiles:
         return check_vector(self._last[video][segment.name], f"{video}: {segment.name}")
 
 
-def gather(reader: SignalReader, segments: Sequence[Segment], classes: Sequence[str]) -> Signals:
+def gather(reader: Inertial | Audio, segments: Sequence[Segment], classes: Sequence[str]) -> Signals:
     """Signals of many segments in memory; segments without one are reported and left out."""
     kept, arrays, issues = read_each(segments, reader.read)
     return Signals(
