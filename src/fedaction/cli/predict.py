@@ -46,9 +46,11 @@ def predict(
 
 def _predict(ready: Recogniser, path: Path, top: int, every: int | None, show: _Text | _Json) -> bool:
     """Goes through one video; False: it could not be read to its end."""
+    import numpy as np
+
     from fedaction.serve.predict import best, predict
 
-    count, total, started = 0, 0.0, time.perf_counter()
+    count, total, started = 0, np.zeros(len(ready.card.classes)), time.perf_counter()
     show.video(path)
     try:
         for clip in predict(ready, path, every):

@@ -1,7 +1,7 @@
 """Who holds what: dividing one collection of samples among clients.
 
 Each function returns one ascending int64 index array per client and a report to print. Every sample goes to
-exactly one client (but for `by_classes` when told otherwise), and the same arguments always give the same division.
+exactly one client (but for `by_classes` with `overlapping`), and the same arguments always give the same division.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _bytes(path: Path) -> bytes:
         raise FileNotFoundError(f"{path}: no such file; a run directory needs it") from None
 
 
-def _checked(path: Path, kind: TypeAdapter[T], text: bytes) -> T:
+def _parse(path: Path, kind: TypeAdapter[T], text: bytes) -> T:
     try:
         return kind.validate_json(text)
     except ValidationError as error:
@@ -190,12 +190,12 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 def read_result(path: Path) -> Result | None:
     """How the run ended, or None where it has not."""
-    return _checked(path, _RESULT, _bytes(path)) if path.exists() else None
+    return _parse(path, _RESULT, _bytes(path)) if path.exists() else None
 
 
 def read_evidence(path: Path) -> Evidence:
     """The run's evidence; empty where it left none."""
-    return _checked(path, _EVIDENCE, _bytes(path)) if path.exists() else Evidence()
+    return _parse(path, _EVIDENCE, _bytes(path)) if path.exists() else Evidence()
 
 
 def read_analyses(folder: Path) -> tuple[Analysis, ...]:
@@ -203,7 +203,7 @@ def read_analyses(folder: Path) -> tuple[Analysis, ...]:
     analyses: list[Analysis] = []
     for path in sorted(folder.glob("*.json")):
         picture = path.with_suffix(".svg")
-        analysis = _checked(path, _ANALYSIS, _bytes(path))
+        analysis = _parse(path, _ANALYSIS, _bytes(path))
         analyses.append(replace(analysis, picture=_bytes(picture) if picture.exists() else b""))
     return tuple(sorted(analyses, key=lambda analysis: (analysis.place, analysis.name)))
 

@@ -62,8 +62,8 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
     Args:
         run_dir: directory of the run; its `baselines/` and `seeds/` are read too.
-        out: the file to write, `run_dir/report.html` unless told. It is replaced in one step: whoever
-            reloads the page while the run goes on never reads half of one.
+        out: the file to write, default `run_dir/report.html`. It is replaced in one step: whoever reloads
+            the page during the run never reads half of one.
     """
     target = out if out is not None else run_dir / "report.html"
     text = render(collect(run_dir))

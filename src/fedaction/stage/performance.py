@@ -92,11 +92,6 @@ class Performance:
     def __len__(self) -> int:
         return len(self.keys)
 
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """Each performance's action by name."""
-        return tuple(ACTIONS[i].name for i in self.script.action)
-
     def __getitem__(self, which: slice) -> Performance:
         return replace(
             self,

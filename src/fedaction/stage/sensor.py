@@ -77,9 +77,6 @@ class View:
     turn: NDArray[np.floating]
     shift: NDArray[np.floating]
 
-    def __getitem__(self, which: slice) -> View:
-        return View(self.turn[which], self.shift[which])
-
     def of(self, positions: NDArray[np.floating]) -> NDArray[np.floating]:
         """Room metres to camera metres, (..., 3, N, T)."""
         r = np.moveaxis(self.turn, 0, 2).astype(positions.dtype)[..., None]  # 3, 3, N, 1

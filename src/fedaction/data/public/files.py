@@ -126,7 +126,7 @@ class NumberedSkeletons:
 
     Attributes:
         name: see `Reader`, as `layout`, `rate_hz`, `about`, `version` and `protocols`. What follows "expects" in
-            `about` is what a folder without any such file is told to hold.
+            `about` is what a message asks of a folder without any such file.
         pattern: see `list_numbered`, as `classes`, `train`, `test` and `unusable`.
         parse: reads one file, see `Reader.read`; a function of a module, so that worker processes can be given it.
     """
