@@ -142,11 +142,11 @@ def _metadata(path: str | Path, strings: dict[str, str] | None) -> tuple[Card, d
             "tensors with fedaction.models.weights.load_weights, then write one with save_model"
         )
     try:
-        said = json.loads(text)
-        if isinstance(said, dict) and said.get("format") != FORMAT:
-            raise ModelFileError(f"{path} has format {said.get('format')!r}; this version reads {FORMAT}")
-        if isinstance(said, dict) and said.get("architecture") != "resnet3d":
-            raise ModelFileError(f"{path} has architecture {said.get('architecture')!r}; known is 'resnet3d'")
+        values = json.loads(text)
+        if isinstance(values, dict) and values.get("format") != FORMAT:
+            raise ModelFileError(f"{path} has format {values.get('format')!r}; this version reads {FORMAT}")
+        if isinstance(values, dict) and values.get("architecture") != "resnet3d":
+            raise ModelFileError(f"{path} has architecture {values.get('architecture')!r}; known is 'resnet3d'")
         metadata = _Metadata.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]

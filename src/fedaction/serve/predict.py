@@ -170,8 +170,8 @@ def _from_onnx(path: Path) -> Recogniser:
         raise ModelFileError(f"{path} cannot be read: {error}") from None
     beside = path.with_name(path.name + ".json")
     if beside.exists():
-        said: Any = read_json(beside)
-        if not isinstance(said, dict) or said.get("sha256") != hashlib.sha256(blob).hexdigest():
+        description: Any = read_json(beside)
+        if not isinstance(description, dict) or description.get("sha256") != hashlib.sha256(blob).hexdigest():
             raise ModelFileError(
                 f"{path} is not the file that {beside.name} describes; copy both again, or remove the .json"
             )
