@@ -11,7 +11,7 @@ from fedaction.stage.federation import stage_federation
 from fedaction.stage.microphone import contacts, sound
 from fedaction.stage.performance import Performance, perform
 from fedaction.stage.render import Shot, flow, image, video
-from fedaction.stage.sensor import CLEAN, Sensor, skeletons
+from fedaction.stage.sensor import Sensor, skeletons
 from fedaction.stage.wearable import MOUNTS, inertial
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "ADULTS",
     "BODY",
     "CHILDREN",
-    "CLEAN",
     "ELDERLY",
     "MOUNTS",
     "NAMES",

@@ -119,12 +119,12 @@ def read_all(root: str | Path, samples: int | None = SAMPLES) -> Signals:
     """The sensor signals of all clips; clips without one are reported and left out."""
     clips = find(root)
 
-    def read_clip(clip: Clip) -> Floats:
+    def read_sensor(clip: Clip) -> Floats:
         if clip.sensor is None:
             raise ValueError("it has a video, but no sensor file")
         return read(clip.sensor, samples)
 
-    kept, arrays, issues = read_each(clips, read_clip)
+    kept, arrays, issues = read_each(clips, read_sensor)
     return Signals(
         modality="inertial",
         arrays=tuple(arrays),
