@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fedaction.analyses import Analysed, analyse
 from fedaction.cli.analyse import analyse as command
 from fedaction.report import collect
-from fedaction.report.clock import clocked, unit_of
+from fedaction.report.clock import read_clock, unit_of
 from fedaction.runs import parse_recipe, run_study
 from fedaction.runs.metrics import Row, read_rows
 from tests.conftest import TINY
@@ -197,7 +197,7 @@ def rows(split: str, name: str, **values: list[float]) -> list[Row]:
 def test_work_after_the_deadline_fills_its_round_and_no_more(tmp_path):
     """The slow one works 30 s for each round of 10 s that it is asked in, which is the first and the third."""
     table = rows("clock", "time", all=[10, 20, 30]) + rows("clock", "busy", slow=[30, 30, 60], fast=[4, 8, 12])
-    found = clocked(table + rows("train", "loss", fast=[1, 1, 1]), tmp_path)
+    found = read_clock(table + rows("train", "loss", fast=[1, 1, 1]), tmp_path)
     assert found is not None and found.busy == {"fast": 12, "slow": 20}
     assert found.utilisation("slow") == pytest.approx(2 / 3) and found.updates == {"fast": 3, "slow": 0}
 
@@ -206,10 +206,10 @@ def test_clients_never_asked_are_idle_only_where_clients_are_sampled(tmp_path):
     table = (
         rows("clock", "time", all=[10]) + rows("clock", "busy", a=[5]) + rows("test", "accuracy", a=[0.5], b=[0.7])
     )
-    whole, sampled = clocked(table, tmp_path), clocked(table, tmp_path, sampled=True)
+    whole, sampled = read_clock(table, tmp_path), read_clock(table, tmp_path, sampled=True)
     assert whole is not None and sampled is not None
     assert whole.mean_utilisation == 0.5 and sampled.mean_utilisation == 0.25  # b may hold no training samples
-    assert whole.accuracy == {1: 0.6} and whole.reached(0.6) == 10 and whole.reached(0.61) is None
+    assert whole.accuracy == {1: 0.6} and whole.time_to(0.6) == 10 and whole.time_to(0.61) is None
 
 
 def test_jobs_under_way_count_as_far_as_they_have_come(tmp_path):
@@ -224,11 +224,11 @@ def test_jobs_under_way_count_as_far_as_they_have_come(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     path = tmp_path / "checkpoints" / "round-000001.json"
     path.write_text(json.dumps({"time": 10, "flights": flights}))
-    found = clocked(table, tmp_path)
+    found = read_clock(table, tmp_path)
     assert found is not None and found.busy == {"a": 8, "b": 3} and found.updates == {"a": 2, "b": 0}
     assert found.staleness == {"a": 1.5} and found.stalest == {"a": 3} and found.mean_staleness_of(["b"]) is None
     path.write_text('{"time": 10, "flights": [{"client": 3}]}')  # broken: what is known is finished jobs
-    found = clocked(table, tmp_path)
+    found = read_clock(table, tmp_path)
     assert found is not None and found.busy == {"a": 6}
 
 

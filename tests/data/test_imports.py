@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedaction.data import store, store_file
-from fedaction.data.imports import import_arrays, import_folder, inspect, read_layout
+from fedaction.data.imports import import_recordings, inspect, read_layout
 from fedaction.data.layout import KINECT_V2, OPENNI_15
 from fedaction.data.preprocess import prepare
 from fedaction.federation.seeds import numpy_generator
@@ -51,7 +51,7 @@ def write_folder(root: Path, per_class: int = 4) -> Path:
 
 def test_arrays_round_trip(tmp_path: Path) -> None:
     source = write_npz(tmp_path / "d.npz", classes=np.array(["sit", "wave", "walk"]))
-    summary = import_arrays(source, tmp_path / "out", layout="openni_15", rate_hz=30.0)
+    summary = import_recordings(source, tmp_path / "out", layout="openni_15", rate_hz=30.0)
     item = store.load(tmp_path / "out")
     assert item.name == "out" and item.layout == OPENNI_15 and item.rate_hz == 30.0
     assert item.classes == ("sit", "wave", "walk") and item.labels.tolist() == [i % 3 for i in range(12)]
@@ -68,14 +68,14 @@ def test_two_bodies_lengths_scale_and_nan_padding(tmp_path: Path) -> None:
     x[0, :, :5] = walk(5, 0, bodies=2)
     x[1, :1, :3] = walk(3, 1)  # its second body is absent, written as NaN
     write_npz(tmp_path / "d.npz", x=x, y=np.array(["b", "a"]), subjects=np.array([7, 8]))
-    summary = import_arrays(tmp_path / "d.npz", tmp_path / "out", layout=OPENNI_15, scale=0.5)
+    summary = import_recordings(tmp_path / "d.npz", tmp_path / "out", layout=OPENNI_15, scale=0.5)
     item = store.load(tmp_path / "out")
     assert [s.shape for s in item.sequences] == [(2, 5, 15, 3), (2, 3, 15, 3)]
     assert np.allclose(item.sequences[0], walk(5, 0, bodies=2) / 2)
     assert not item.sequences[1][1].any() and summary.issues == ()
     assert item.classes == ("a", "b") and item.labels.tolist() == [1, 0] and item.subjects == ("7", "8")
     write_npz(tmp_path / "e.npz", x=np.nan_to_num(x), y=np.array([0, 1]), subjects=None, lengths=np.array([4, 3]))
-    import_arrays(tmp_path / "e.npz", tmp_path / "cut", layout=OPENNI_15)
+    import_recordings(tmp_path / "e.npz", tmp_path / "cut", layout=OPENNI_15)
     assert [s.shape[1] for s in store.load(tmp_path / "cut").sequences] == [4, 3]
 
 
@@ -87,7 +87,7 @@ def test_faults_in_arrays_are_mended_or_skipped_and_named(tmp_path: Path) -> Non
     x[5, 3] = 0
     write_npz(tmp_path / "d.npz", x=x)
     seen = inspect(tmp_path / "d.npz", layout="openni_15")
-    summary = import_arrays(tmp_path / "d.npz", tmp_path / "out", layout="openni_15")
+    summary = import_recordings(tmp_path / "d.npz", tmp_path / "out", layout="openni_15")
     assert summary.counts == {"empty": 1, "nan_frames": 1, "zero_frames": 1} == seen.counts
     assert {issue.kind: issue.where for issue in summary.issues} == {
         "nan_frames": "d.npz[1]",
@@ -100,7 +100,7 @@ def test_faults_in_arrays_are_mended_or_skipped_and_named(tmp_path: Path) -> Non
     assert "d.npz[4]" in str(summary)
     assert json.loads((tmp_path / "out" / "dataset.json").read_text())["skipped"] == summary.counts
     with pytest.raises(ValueError, match=r"d\.npz\[4\]"):
-        import_arrays(tmp_path / "d.npz", tmp_path / "strict", layout="openni_15", strict=True)
+        import_recordings(tmp_path / "d.npz", tmp_path / "strict", layout="openni_15", strict=True)
     assert not (tmp_path / "strict").exists()
 
 
@@ -124,7 +124,7 @@ def test_faults_in_arrays_are_mended_or_skipped_and_named(tmp_path: Path) -> Non
 def test_arrays_that_make_no_sense_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     write_npz(tmp_path / "d.npz", **changes)
     with pytest.raises(ValueError, match=message):
-        import_arrays(tmp_path / "d.npz", tmp_path / "out", layout="openni_15")
+        import_recordings(tmp_path / "d.npz", tmp_path / "out", layout="openni_15")
     assert [path.name for path in tmp_path.iterdir()] == ["d.npz"]
 
 
@@ -139,7 +139,7 @@ def test_files_that_are_no_archive_are_refused(tmp_path: Path) -> None:
 def test_folder_round_trip_with_subjects(tmp_path: Path) -> None:
     source = write_folder(tmp_path / "in")
     (source / "wave" / "notes.md").write_text("not a recording")
-    summary = import_folder(source, tmp_path / "out", layout="openni_15", subject=r"_s(\d)_")
+    summary = import_recordings(source, tmp_path / "out", layout="openni_15", subject=r"_s(\d)_")
     item = store.load(tmp_path / "out")
     assert item.classes == ("sit", "wave") and item.labels.tolist() == [0] * 4 + [1] * 4
     assert item.subjects == ("0", "1", "0", "1") * 2
@@ -164,7 +164,7 @@ def test_faulty_files_are_skipped_and_named(tmp_path: Path) -> None:
     (sit / "words.csv").write_text(f"{row}\n{row.replace('1.0', 'oops', 1)}\n")
     (sit / "blank.txt").write_text("\n\n")
     (sit / "gap.csv").write_text("\n".join(["x," * 44 + "x", row, row.replace("1.0", "", 1), row]))
-    summary = import_folder(source, tmp_path / "out", layout="openni_15")
+    summary = import_recordings(source, tmp_path / "out", layout="openni_15")
     assert {(issue.kind, issue.where) for issue in summary.issues} == {
         ("joint_count", "sit/joints.npy"),
         ("unreadable", "sit/objects.npy"),
@@ -183,7 +183,7 @@ def test_faulty_files_are_skipped_and_named(tmp_path: Path) -> None:
     without = inspect(source)
     assert without.layout is None and "kinect_v1" in str(without) and "joint_count" not in without.counts
     with pytest.raises(ValueError, match=r"sit/joints\.npy"):
-        import_folder(source, tmp_path / "strict", layout="openni_15", strict=True)
+        import_recordings(source, tmp_path / "strict", layout="openni_15", strict=True)
 
 
 def test_folder_refusals(tmp_path: Path) -> None:
@@ -196,13 +196,13 @@ def test_folder_refusals(tmp_path: Path) -> None:
         ({"layout": "kinect"}, "neither a layout"),
     ):
         with pytest.raises(ValueError, match=message):
-            import_folder(source, tmp_path / "out", **{"layout": "openni_15", **options})
+            import_recordings(source, tmp_path / "out", **{"layout": "openni_15", **options})
     (tmp_path / "empty" / "class").mkdir(parents=True)
     with pytest.raises(ValueError, match="no class folder"):
         inspect(tmp_path / "empty")
     np.save(source / "sit" / "flat.npy", np.ones((4, 15, 2)))
     with pytest.raises(ValueError, match="differ in their number"):
-        import_folder(source, tmp_path / "out", layout="openni_15")
+        import_recordings(source, tmp_path / "out", layout="openni_15")
     assert not (tmp_path / "out").exists()
 
 
@@ -233,7 +233,7 @@ def edit_header(path: Path, **changes: Any) -> None:
     ("changes", "message"),
     [
         ({"format": "other"}, "format"),
-        ({"version": 3}, "version 3; this release reads version 2, and 1"),
+        ({"version": 3}, "version 3; this release reads version 2"),
         ({"bodies": [1] * 11}, "11 bodies for 12 samples"),
         ({"bodies": [0] * 12}, "at least one body"),
         ({"bodies": [2] * 12}, "says 156"),
@@ -253,7 +253,7 @@ def edit_header(path: Path, **changes: Any) -> None:
     ],
 )
 def test_a_header_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    import_arrays(write_npz(tmp_path / "d.npz"), tmp_path / "out", layout="openni_15")
+    import_recordings(write_npz(tmp_path / "d.npz"), tmp_path / "out", layout="openni_15")
     edit_header(tmp_path / "out", **changes)
     with pytest.raises(ValueError, match=message):
         store.load(tmp_path / "out")
@@ -261,7 +261,7 @@ def test_a_header_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str
 
 def test_frames_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    import_arrays(write_npz(tmp_path / "d.npz"), out, layout="openni_15")
+    import_recordings(write_npz(tmp_path / "d.npz"), out, layout="openni_15")
     whole = (out / "frames.npy").read_bytes()
     frames = np.load(out / "frames.npy")
     broken = frames.copy()
@@ -291,23 +291,23 @@ def test_frames_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_existing_folders_are_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_npz(tmp_path / "d.npz")
     out = tmp_path / "out"
-    import_arrays(source, out, layout="openni_15")
+    import_recordings(source, out, layout="openni_15")
     with pytest.raises(FileExistsError, match="exists already"):
-        import_arrays(source, out, layout="openni_15")
-    import_arrays(source, out, layout="openni_15", scale=2.0, overwrite=True)
+        import_recordings(source, out, layout="openni_15")
+    import_recordings(source, out, layout="openni_15", scale=2.0, overwrite=True)
     assert np.allclose(store.load(out).sequences[0], 2 * walk(4, 0))
     (tmp_path / "mine").mkdir()
     with pytest.raises(FileExistsError, match="not a skeleton store"):
-        import_arrays(source, tmp_path / "mine", layout="openni_15", overwrite=True)
+        import_recordings(source, tmp_path / "mine", layout="openni_15", overwrite=True)
 
     def fail(*_: object, **__: object) -> str:
         raise OSError("disk full")
 
     monkeypatch.setattr(store_file.json, "dumps", fail)
     with pytest.raises(OSError, match="disk full"):
-        import_arrays(source, out, layout="openni_15", overwrite=True)
+        import_recordings(source, out, layout="openni_15", overwrite=True)
     with pytest.raises(OSError, match="disk full"):
-        import_arrays(source, tmp_path / "new", layout="openni_15")
+        import_recordings(source, tmp_path / "new", layout="openni_15")
     monkeypatch.undo()
     assert np.allclose(store.load(out).sequences[0], 2 * walk(4, 0))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.npz", "mine", "out"]
@@ -323,7 +323,7 @@ def make_store(path: Path, people: int = 5, classes: int = 4, repeats: int = 3, 
         y=np.array([f"c{c}" for _, c in rows]),
         subjects=np.array([f"p{p}" for p, _ in rows]) if subjects else None,
     )
-    import_arrays(source, path, layout="openni_15")
+    import_recordings(source, path, layout="openni_15")
     return path
 
 

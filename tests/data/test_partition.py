@@ -23,7 +23,6 @@ def samples(seed: int) -> tuple[Ints, Ints]:
 
 
 DIVISIONS: dict[str, Callable[[Ints, Ints, int], Result]] = {
-    "by_dataset": lambda y, who, seed: partition.by_dataset(y, who),
     "by_subject": lambda y, who, seed: partition.by_subject(y, who),
     "by_subject dealt": lambda y, who, seed: partition.by_subject(y, who, clients=3, seed=seed),
     "by_class_shards": lambda y, who, seed: partition.by_class_shards(y, clients=4, seed=seed),
@@ -71,7 +70,7 @@ def test_by_subject_keeps_people_whole_and_balances_clients() -> None:
 
 
 def test_names_may_be_text() -> None:
-    parts, report = partition.by_dataset(["wave", "sit", "wave"], ["ntu", "ntu", "kard"])
+    parts, report = partition.by_subject(["wave", "sit", "wave"], ["ntu", "ntu", "kard"])
     assert report.clients == ("kard", "ntu") and report.classes == ("sit", "wave")
     assert [part.tolist() for part in parts] == [[2], [0, 1]]
     assert report.counts.tolist() == [[0, 1], [1, 1]]
@@ -148,8 +147,8 @@ def test_tiny_alpha_still_assigns_every_sample() -> None:
         (lambda: partition.by_class_shards([0, 1, 1], clients=2, shards=0), "at least 1"),
         (lambda: partition.by_subject([0, 1], ["a"]), "one value for each of the 2"),
         (lambda: partition.by_subject([0, 1], ["a", "b"], clients=3), "too many"),
-        (lambda: partition.by_dataset([0.5, 1.0], ["a", "b"]), "integers or strings"),  # type: ignore[arg-type]
-        (lambda: partition.by_dataset([], []), "no samples"),
+        (lambda: partition.by_subject([0.5, 1.0], ["a", "b"]), "integers or strings"),  # type: ignore[arg-type]
+        (lambda: partition.by_subject([], []), "no samples"),
         (lambda: partition.divide([0, 1], None, by="subject"), "who performed"),
         (lambda: partition.divide([0, 1], None, by="iid"), "how many clients"),
         (lambda: partition.divide([0, 1], None, by="random", clients=2), "choose subject"),
@@ -205,7 +204,7 @@ def test_nobody_is_tested_at_one_client_and_trained_on_at_another() -> None:
 
 
 def test_report_prints_a_line_per_client() -> None:
-    _, report = partition.by_dataset([0, 0, 1], ["ntu", "ntu", "kard"])
+    _, report = partition.by_subject([0, 0, 1], ["ntu", "ntu", "kard"])
     text = str(report)
-    assert "by dataset: 3 samples, 2 clients" in text
+    assert "by subject: 3 samples, 2 clients" in text
     assert all(name in text for name in ("ntu", "kard", "0 (100%)", "1 of 2"))

@@ -1,8 +1,7 @@
-"""Stores that are written sample by sample, stores of version 1, and clients by a dataset's own split."""
+"""Stores that are written sample by sample, and clients by a dataset's own split."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +19,6 @@ from fedaction.federation.seeds import numpy_generator
 
 def walk(frames: int, seed: int, bodies: int = 1, joints: int = 15) -> npt.NDArray[np.float32]:
     return numpy_generator(seed, "walk").normal(size=(bodies, frames, joints, 3)).astype(np.float32)
-
-
-def test_a_store_of_version_1_is_read(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    given = [walk(4 + i, i) for i in range(3)]
-    with store.StoreWriter(out, layout=OPENNI_15, classes=("x",)) as writer:
-        for i, sequence in enumerate(given):
-            writer.add(sequence, label=0, name=f"n{i}", subject=f"p{i}")
-        writer.finish()
-    header = json.loads((out / "dataset.json").read_text())
-    del header["bodies"], header["splits"]
-    (out / "dataset.json").write_text(json.dumps({**header, "version": 1}))
-    frames = np.zeros((sum(header["lengths"]), 2, 15, 3), dtype=np.float32)  # version 1 kept the absent second body
-    frames[:, 0] = np.load(out / "frames.npy")
-    np.save(out / "frames.npy", frames)
-    old = store.load(out)
-    assert old.names == ("n0", "n1", "n2") and old.subjects == ("p0", "p1", "p2") and old.splits == {}
-    for one, two in zip(old.sequences, given, strict=True):
-        assert one.shape == (2, *two.shape[1:]) and np.array_equal(one[:1], two) and not one[1].any()
-    np.save(out / "frames.npy", frames[:, 0])
-    with pytest.raises(ValueError, match="frames, bodies, 15 joints"):
-        store.load(out)
 
 
 def test_a_writer_takes_samples_with_unlike_bodies_and_splits(tmp_path: Path) -> None:

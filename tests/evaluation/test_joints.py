@@ -3,7 +3,7 @@ import torch
 
 from fedaction.data.layout import COCO_17, KINECT_V1, KINECT_V2, MOCAP_31, OPENNI_15, Layout
 from fedaction.data.preprocess import normalise
-from fedaction.evaluation.joints import joint_map, known_share, mapped
+from fedaction.evaluation.joints import joint_map, known_share, map_joints
 from fedaction.federation.seeds import generator
 
 ALL = (KINECT_V2, KINECT_V1, OPENNI_15, MOCAP_31, COCO_17)
@@ -55,9 +55,9 @@ def test_a_joint_that_no_link_leads_to_becomes_the_centre():
 def test_mapped_sequences_are_centred_and_aligned_like_the_targets_own():
     x = torch.randn(5, 2, 8, 25, 3, generator=generator(7, "joints"))
     own = normalise(x, KINECT_V2)
-    found = mapped(own, KINECT_V2, OPENNI_15)
+    found = map_joints(own, KINECT_V2, OPENNI_15)
     assert found.shape == (5, 2, 8, 15, 3)
     places = list(OPENNI_15.map_onto(KINECT_V2))
     assert torch.allclose(found, normalise(own[..., places, :], OPENNI_15))
     assert torch.allclose(found[..., OPENNI_15.centre, :], torch.zeros(3))
-    assert mapped(own, KINECT_V2, KINECT_V2) is own
+    assert map_joints(own, KINECT_V2, KINECT_V2) is own

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedaction.evaluation.retrieval import KS, pooled_map, retrieval
+from fedaction.evaluation.retrieval import KS, pool_map, retrieval
 from fedaction.federation.seeds import generator
 
 
@@ -75,8 +75,8 @@ def test_of_equally_near_ones_the_first_counts():
 
 def test_poolings():
     x = torch.randn(2, 3, 7, 5, 4, generator=generator(4, "retrieval"))
-    torch.testing.assert_close(pooled_map(x), x.flatten(1, 3).mean(1))
-    largest = pooled_map(x, "max")
+    torch.testing.assert_close(pool_map(x), x.flatten(1, 3).mean(1))
+    largest = pool_map(x, "max")
     assert largest.shape == (2, 3 * 3 * 2 * 4)
     by_hand = [
         float(x[1, t, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2, c].max())
@@ -86,7 +86,7 @@ def test_poolings():
         for j in range(2)
     ]
     assert largest[1].tolist() == by_hand
-    assert pooled_map(x[:, :, :1, :1], "max").shape == (2, 12)
+    assert pool_map(x[:, :, :1, :1], "max").shape == (2, 12)
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_what_cannot_be_searched_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         retrieval(**values | change)
     with pytest.raises(ValueError, match="there are mean and max"):
-        pooled_map(torch.zeros(1, 1, 1, 1, 1), "median")  # type: ignore[arg-type]
+        pool_map(torch.zeros(1, 1, 1, 1, 1), "median")  # type: ignore[arg-type]

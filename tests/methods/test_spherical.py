@@ -11,7 +11,7 @@ from torch.func import grad, vmap
 from fedaction.federation.seeds import generator
 from fedaction.methods.spherical import EDGE, angular_margin, scaled_gradient, separation, spread_out
 from fedaction.models.encoders import PerceptronEncoder
-from fedaction.models.fdarn import FDARN
+from fedaction.models.fdarn import FDARNNetwork
 from tests.models.common import close, samples, started
 
 
@@ -160,7 +160,7 @@ def test_a_scaled_gradient_leaves_the_values(factor):
 @pytest.mark.parametrize("form", ["gram", "dsn", "raw"])
 def test_one_backward_pass_is_equations_9_and_10(double, form):
     encoders = (PerceptronEncoder(10, 12, 8) for _ in range(2))
-    net = started(FDARN(*encoders, classes=5, modalities=4, features=8, hidden=9, sphere=6))
+    net = started(FDARNNetwork(*encoders, classes=5, modalities=4, features=8, hidden=9, sphere=6))
     x, y, z, gamma1, gamma2 = samples(7, 10), torch.arange(7) % 5, 2, 0.6, 0.4
 
     def terms(before_a, before_e):

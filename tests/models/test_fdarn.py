@@ -11,20 +11,20 @@ from torch.func import functional_call, vmap
 from fedaction.federation.seeds import generator
 from fedaction.methods.spherical import angular_margin, scaled_gradient, separation, spread_out
 from fedaction.models.encoders import encoder_for
-from fedaction.models.fdarn import FDARN
+from fedaction.models.fdarn import FDARNNetwork
 from fedaction.models.heads import ABSENT
 from fedaction.models.layers import initialise, use_stacked_form
 from tests.models.common import close, count, filled, samples, started
 
 
 def full(classes, modalities):
-    return FDARN(encoder_for((1024,)), encoder_for((1024,)), classes=classes, modalities=modalities)
+    return FDARNNetwork(encoder_for((1024,)), encoder_for((1024,)), classes=classes, modalities=modalities)
 
 
 def small(shape=(10,), **options):
     encoders = [encoder_for(shape, outputs=8, hidden=12, width=4) for _ in range(2)]
     keys = {"classes": 5, "modalities": 3, "features": 8, "hidden": 9, "sphere": 6} | options
-    return FDARN(*encoders, **keys)
+    return FDARNNetwork(*encoders, **keys)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_the_margin_dominates_at_first(modalities, least):
     """At the paper's size the loss starts near alpha sin(tau) + ln(M - 1), not near ln(M)."""
     h, values = samples(64, 1024), []
     for seed in range(8):
-        net = FDARN(None, torch.nn.Identity(), classes=2, modalities=modalities, streams="private")
+        net = FDARNNetwork(None, torch.nn.Identity(), classes=2, modalities=modalities, streams="private")
         for name, part in net.named_modules():
             initialise(part, generator(seed, name))
         values += [angular_margin(net(h, part="sphere"), net.discriminator.W, z).item() for z in range(modalities)]
@@ -127,7 +127,7 @@ def test_the_margin_dominates_at_first(modalities, least):
 def test_ablations_leave_no_idle_tensors(double, streams):
     encoder = encoder_for((10,), outputs=8, hidden=12)
     given = (encoder, None) if streams == "shared" else (None, encoder)
-    net = filled(FDARN(*given, classes=5, modalities=0, features=8, hidden=9, streams=streams))
+    net = filled(FDARNNetwork(*given, classes=5, modalities=0, features=8, hidden=9, streams=streams))
     x = samples(6, 10)
     assert torch.equal(net(x), net(x, streams=streams))
     F.cross_entropy(net(x), torch.arange(6) % 5).backward()
@@ -139,7 +139,7 @@ def test_ablations_leave_no_idle_tensors(double, streams):
     with pytest.raises(ValueError, match="without a modality discriminator"):
         net(samples(6, 8), part="sphere")
     with pytest.raises(ValueError, match=f"needs an {missing} encoder"):
-        FDARN(*given, classes=5, modalities=0)
+        FDARNNetwork(*given, classes=5, modalities=0)
 
 
 def test_a_classifier_can_be_left_out_beside_its_encoder(double):

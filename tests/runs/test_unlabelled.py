@@ -16,7 +16,7 @@ from fedaction.runs.metrics import read_rows
 from fedaction.runs.networks import network_file, read_network
 from fedaction.runs.recipe import dump_recipe, parse_recipe
 from fedaction.runs.study import run_study
-from fedaction.serve.predict import recogniser
+from fedaction.serve.predict import load_recogniser
 from tests.conftest import PHONES
 
 RECIPE = {**PHONES, "baselines": ["fedu"], "rounds": 2, "lr": 0.01}
@@ -35,7 +35,7 @@ def test_phones_learn_together_and_what_they_learned_is_a_backbone(tmp_path: Pat
     assert result["bytes_up"] == 2 * 2 * sent  # the backbone alone, two clients in each of two rounds
     assert result["baselines"]["fedu"]["bytes_up"] > result["bytes_up"]  # which sends its head, too
     with pytest.raises(ModelFileError, match="has no classifier"):
-        recogniser(tmp_path / "run" / "model.safetensors")
+        load_recogniser(tmp_path / "run" / "model.safetensors")
     _check_networks(tmp_path / "run")
 
 

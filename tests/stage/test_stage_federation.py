@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from fedaction.data.layout import LAYOUTS
-from fedaction.stage import NAMES, stage_federation, stage_pool
+from fedaction.federation.seeds import numpy_generator
+from fedaction.stage import NAMES, Sensor, actor, perform, skeletons, stage_federation
 
 SETTINGS: dict[str, Any] = {
     "layouts": ["kinect_v2", "coco_17", "mocap_31"],
@@ -82,15 +83,6 @@ def test_heterogeneity_makes_places_differ():
     assert spread(1.0) > 2.0 * spread(0.0)
 
 
-def test_a_pool_names_its_subjects():
-    pool = stage_pool(layout="openni_15", samples=30, actors=4, seed=1, frames=20, actions=["walk", "run", "bow"])
-    assert pool.x.shape == (30, 1, 20, 15, 3)
-    assert pool.y.bincount().tolist() == [10, 10, 10]
-    assert set(pool.subjects) <= {f"actor-{i}" for i in range(4)}
-    with pytest.raises(KeyError, match="no action is called"):
-        stage_pool(layout="openni_15", samples=3, actors=1, seed=1, actions=["fly"])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -106,9 +98,12 @@ def test_wrong_settings_are_refused(change, message):
 
 
 def _centred(layout: str, samples: int, actors: int, seed: int) -> tuple[Tensor, Tensor]:
-    pool = stage_pool(layout=layout, samples=samples, actors=actors, seed=seed)
-    x = pool.x[:, 0]
-    return (x - x[:, :1, :1]).flatten(1).double(), pool.y
+    """Recordings of every action in turn, by people taken at random."""
+    people = [actor(seed, f"actor-{i}") for i in range(actors)]
+    chosen = numpy_generator(seed, "pool", "actors").integers(0, actors, samples)
+    labels = np.arange(samples) % len(NAMES)
+    x = torch.from_numpy(skeletons(perform(labels, [people[i] for i in chosen], seed), layout, Sensor(), seed)[:, 0])
+    return (x - x[:, :1, :1]).flatten(1).double(), torch.from_numpy(labels)
 
 
 def test_ridge_regression_is_neither_helpless_nor_enough_on_unseen_people():

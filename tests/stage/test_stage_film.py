@@ -83,7 +83,7 @@ def test_every_distractor_shows(what):
 def test_the_performer_stays_in_the_picture(domain, strength):
     for own, action in enumerate(("walk", "fall", "jump", "jumping_jack", "run", "kick", "type", "pick_up")):
         take = shoot(own, Variety.of(strength), DOMAINS[domain], action=action, size=(48, 64))
-        body = take.body.moved(take.shift)
+        body = take.body.move(take.shift)
         assert (body.ends - body.radii).min() >= 0.0
         assert (body.ends[0] + body.radii).max() <= 63.0
         assert (body.ends[1] + body.radii).max() <= 47.0

@@ -20,7 +20,7 @@ def test_equal_seeds_give_equal_bytes_and_others_do_not():
     assert not np.array_equal(a.positions, c.positions)
     assert a.positions.shape == (len(ALL), 50, len(BODY), 3)
     assert a.positions.dtype == np.float32
-    assert a.actions == NAMES
+    assert a.script.action.tolist() == list(range(len(NAMES)))
 
 
 def test_a_performance_does_not_depend_on_its_batch():

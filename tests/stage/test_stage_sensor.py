@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from fedaction.data.layout import LAYOUTS
-from fedaction.stage import CLEAN, NAMES, Sensor, actor, perform, skeletons
+from fedaction.stage import NAMES, Sensor, actor, perform, skeletons
 
+# A frontal view without any error.
+CLEAN = Sensor(yaw=(0.0, 0.0), pitch=(0.0, 0.0), distance=(3.0, 3.0), white=0.0, drift=0.0, dropout=0.0)
 PEOPLE = [actor(5, i) for i in range(8)]
 ALL = np.arange(len(NAMES))
 SHOWN = perform(ALL, [PEOPLE[i % 8] for i in ALL], 1)

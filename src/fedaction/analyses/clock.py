@@ -20,13 +20,13 @@ from fedaction.analyses.study import NotApplicable, Study, plain
 from fedaction.federation.settings import RecipeError
 from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
-from fedaction.report.clock import Clocked, clocked, unit_of
+from fedaction.report.clock import RunClock, read_clock, unit_of
 from fedaction.report.page import duration
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.study import parts_of
 from fedaction.server.devices import FLEETS, deal_devices, fleet_of
 
-Runs = Mapping[str, Sequence[Clocked]]
+Runs = Mapping[str, Sequence[RunClock]]
 """The seeds of each method."""
 Groups = Mapping[str, Sequence[str]]
 """Devices that are shown together, by what they are called."""
@@ -69,9 +69,9 @@ def clock(study: Study) -> Finding:
     )
 
 
-def _read(study: Study) -> tuple[dict[str, list[Clocked]], dict[str, list[int]], list[str]]:
+def _read(study: Study) -> tuple[dict[str, list[RunClock]], dict[str, list[int]], list[str]]:
     """By method, the seeds that have a clock, and which they are; and methods of which none has one."""
-    runs: dict[str, list[Clocked]] = defaultdict(list)
+    runs: dict[str, list[RunClock]] = defaultdict(list)
     seeds: dict[str, list[int]] = defaultdict(list)
     sampled = bool(study.recipe.run.clients_per_round or study.recipe.run.late)
     started: list[str] = []
@@ -79,14 +79,14 @@ def _read(study: Study) -> tuple[dict[str, list[Clocked]], dict[str, list[int]],
         if not (home / "metrics.jsonl").exists():
             continue
         started.append(method)
-        found = clocked(read_rows(home / "metrics.jsonl"), home, sampled)
+        found = read_clock(read_rows(home / "metrics.jsonl"), home, sampled)
         if found is not None:
             runs[method].append(found)
             seeds[method].append(seed)
     return dict(runs), dict(seeds), [method for method in dict.fromkeys(started) if method not in runs]
 
 
-def _groups(study: Study, seeds: Sequence[Clocked]) -> dict[str, list[str]]:
+def _groups(study: Study, seeds: Sequence[RunClock]) -> dict[str, list[str]]:
     """A method's devices by kind, where the recipe names several kinds; else each for itself, the first few."""
     clients = sorted({client for seed in seeds for client in seed.busy})
     run = study.recipe.run
@@ -112,11 +112,11 @@ def _named(kind: str, clients: Sequence[str]) -> str:
 
 
 def _rows(
-    method: str, seeds: Sequence[Clocked], groups: Groups, target: float | None, clips: bool
+    method: str, seeds: Sequence[RunClock], groups: Groups, target: float | None, clips: bool
 ) -> list[tuple[str, ...]]:
     """The method's own row, and one for each group of its devices where there are several."""
     whole = list(dict.fromkeys(client for seed in seeds for client in seed.busy))
-    reached = [found for seed in seeds if target is not None and (found := seed.reached(target)) is not None]
+    reached = [found for seed in seeds if target is not None and (found := seed.time_to(target)) is not None]
     when = duration(statistics.fmean(reached)) if reached else "not reached"
     if 0 < len(reached) < len(seeds):
         when += f" ({len(reached)} of {len(seeds)} seeds)"
@@ -132,7 +132,7 @@ def _rows(
     return rows
 
 
-def _cells(seeds: Sequence[Clocked], clients: Sequence[str]) -> tuple[str, ...]:
+def _cells(seeds: Sequence[RunClock], clients: Sequence[str]) -> tuple[str, ...]:
     """Utilisation, idle share, updates a client, mean and largest staleness of some devices, means over seeds."""
     used = _utilisation(seeds, clients)
     updates = statistics.fmean(seed.updates.get(client, 0.0) for seed in seeds for client in clients)
@@ -142,11 +142,11 @@ def _cells(seeds: Sequence[Clocked], clients: Sequence[str]) -> tuple[str, ...]:
     return points(used), points(1 - used), number(updates, 1), staleness
 
 
-def _utilisation(seeds: Sequence[Clocked], clients: Iterable[str]) -> float:
+def _utilisation(seeds: Sequence[RunClock], clients: Iterable[str]) -> float:
     return statistics.fmean(seed.utilisation(c) for c in clients for seed in seeds if c in seed.busy)
 
 
-def _over(seeds: Sequence[Clocked], pick: Callable[[Clocked], float | None]) -> float | None:
+def _over(seeds: Sequence[RunClock], pick: Callable[[RunClock], float | None]) -> float | None:
     """The mean over the seeds that have it."""
     found = [value for seed in seeds if (value := pick(seed)) is not None]
     return statistics.fmean(found) if found else None
@@ -156,11 +156,11 @@ def _end(series: Mapping[int, float]) -> float | None:
     return series[max(series)] if series else None
 
 
-def _last(seeds: Sequence[Clocked]) -> float | None:
+def _last(seeds: Sequence[RunClock]) -> float | None:
     return _over(seeds, lambda seed: _end(seed.accuracy))
 
 
-def _values(seeds: Sequence[Clocked], numbers: Sequence[int], target: float | None) -> dict[str, Any]:
+def _values(seeds: Sequence[RunClock], numbers: Sequence[int], target: float | None) -> dict[str, Any]:
     """All that the table and the picture are made of."""
     curve = _curve(seeds)
     return {
@@ -171,7 +171,7 @@ def _values(seeds: Sequence[Clocked], numbers: Sequence[int], target: float | No
         "seeds": {
             str(which): {
                 "seconds": seed.time,
-                "seconds_to_target": None if target is None else seed.reached(target),
+                "seconds_to_target": None if target is None else seed.time_to(target),
                 "accuracy": _end(seed.accuracy),
                 "recordings": _end(seed.recordings),
                 "utilisation": seed.mean_utilisation,
@@ -193,7 +193,7 @@ def _values(seeds: Sequence[Clocked], numbers: Sequence[int], target: float | No
     }
 
 
-def _curve(seeds: Sequence[Clocked]) -> dict[int, tuple[float, float, float]]:
+def _curve(seeds: Sequence[RunClock]) -> dict[int, tuple[float, float, float]]:
     """By round that all seeds tested: the mean time it was over, the mean accuracy and its standard deviation."""
     common = sorted(set[int].intersection(*({*seed.accuracy} & {*seed.times} for seed in seeds)))
     found: dict[int, tuple[float, float, float]] = {}

@@ -20,7 +20,7 @@ from fedaction.analyses.study import NotApplicable, Study, Trained, plain, some
 from fedaction.data.client import ClientData
 from fedaction.data.samples import in_memory
 from fedaction.evaluation.epsilon import Epsilon, chance_epsilon, empirical_epsilon
-from fedaction.evaluation.joints import mapped
+from fedaction.evaluation.joints import map_joints
 from fedaction.federation.seeds import generator
 from fedaction.methods import title_of
 
@@ -120,7 +120,7 @@ def _neighbour(clients: Mapping[str, ClientData], name: str, seed: int) -> tuple
     count, available = int(replaced.sum()), len(clients[other].test)
     order = torch.cat([torch.randperm(available, generator=random) for _ in range(-(-count // available))])[:count]
     layouts = [layout_of(item) for item in clients.values()]
-    x = mapped(clients[other].test.take(order), layout_of(clients[other]), layout_of(client), layouts)
+    x = map_joints(clients[other].test.take(order), layout_of(clients[other]), layout_of(client), layouts)
     pair = {"class": client.info.classes[label_], "by": other, "samples": count, "of": len(client.test)}
     return replaced, x, pair
 

@@ -14,7 +14,7 @@ from fedaction.data.client import ClientData
 from fedaction.data.layout import Layout
 from fedaction.data.samples import Samples
 from fedaction.evaluation.features import in_batches
-from fedaction.evaluation.joints import known_share, mapped
+from fedaction.evaluation.joints import known_share, map_joints
 from fedaction.federation.seeds import generator
 
 _KNOWN = 0.5  # of a client's joints that a source must have by name
@@ -61,7 +61,7 @@ class Inputs:
         target, layouts = layout_of(self.clients[client]), [layout_of(c) for c in self.clients.values()]
         return torch.cat(
             [
-                mapped(self.clients[source].test.take(rows), layout_of(self.clients[source]), target, layouts)
+                map_joints(self.clients[source].test.take(rows), layout_of(self.clients[source]), target, layouts)
                 for source, rows in self.rows.items()
             ]
         )

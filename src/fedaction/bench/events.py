@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from fedaction.data.client import ClientData, ClientInfo
-from fedaction.data.samples import Examples
+from fedaction.bench.loop import fill_clients
+from fedaction.data.client import ClientInfo
 from fedaction.engines.base import Training
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.federation.average import Averages
 from fedaction.federation.clock import Clock, Device
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
-from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job, ServerState, Update
 from fedaction.federation.tree import Tree
 from fedaction.guard.validate import validate
@@ -93,7 +92,7 @@ def bench_events(
         features: of a sample.
         classes: to tell apart; the model has `features * classes + classes` parameters.
         ahead: jobs that are trained at a time.
-        tick: callback with what is done now.
+        tick: progress callback, called with what is done next.
 
     Returns:
         The sizes; `seconds` in all and of its parts: `training`, `combining` (the method's own arithmetic on the
@@ -104,7 +103,10 @@ def bench_events(
     """
     if min(devices, updates, samples, batch_size, features, classes, ahead) < 1:
         raise ValueError("devices, updates, samples and all other sizes must be at least 1")
-    clients = _clients(devices, samples, features, classes)
+    names = tuple(str(c) for c in range(classes))
+    clients = fill_clients(
+        ClientInfo(f"device-{i:05d}", "bench", samples, names, (features,)) for i in range(devices)
+    )
     infos = [client.info for client in clients.values()]
     method = _LastLayer(infos, EdgeSettings.model_validate({}))
     clock = Clock(0, {c: _KINDS[i % len(_KINDS)] for i, c in enumerate(clients)}, {c: samples for c in clients})
@@ -158,21 +160,5 @@ def held_bytes(state: FederationState) -> int:
     trees: list[Tree] = [state.server.shared, *state.server.groups.values(), state.server.ahead, state.server.memory]
     for flight in state.flights:
         trees += [flight.job.payload, flight.update.tree if flight.update else {}]
-    return sum(tensor.untyped_storage().nbytes() for tensor in _distinct(trees))
-
-
-def _distinct(trees: Sequence[Tree]) -> list[Tensor]:
-    return list({t.untyped_storage().data_ptr(): t for tree in trees for t in tree.values()}.values())
-
-
-def _clients(count: int, samples: int, features: int, classes: int) -> dict[str, ClientData]:
-    """Clients with random features; one test sample each, which nobody looks at."""
-    names = tuple(str(c) for c in range(classes))
-    found: dict[str, ClientData] = {}
-    for number in range(count):
-        random = generator(0, "bench", "events", number)
-        x = torch.randn(samples, features, generator=random)
-        y = torch.randint(classes, (samples,), generator=random)
-        info = ClientInfo(f"device-{number:05d}", "bench", samples, names, (features,))
-        found[info.id] = ClientData(info, Examples(x, y), Examples(x[:1], y[:1]))
-    return found
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for tree in trees for t in tree.values()}
+    return sum(storage.nbytes() for storage in storages.values())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,15 +79,12 @@ def make_clients(workload: Workload, count: int) -> dict[str, ClientData]:
     """Clients with random samples."""
     classes = tuple(str(c) for c in range(workload.classes))
     layout = KINECT_V2 if len(workload.shape) == 4 else None
-    infos = [
-        ClientInfo(f"client-{i:04d}", "bench", workload.samples, classes, workload.shape, layout)
-        for i in range(count)
-    ]
-    return _filled(infos)
+    names = (f"client-{i:04d}" for i in range(count))
+    return fill_clients(ClientInfo(n, "bench", workload.samples, classes, workload.shape, layout) for n in names)
 
 
-def _filled(infos: Iterable[ClientInfo]) -> dict[str, ClientData]:
-    """Random samples and labels for clients."""
+def fill_clients(infos: Iterable[ClientInfo]) -> dict[str, ClientData]:
+    """Random samples and labels for clients; one test sample each, which nobody looks at."""
     clients: dict[str, ClientData] = {}
     for i, info in enumerate(infos):
         random = generator(0, "bench", i)
@@ -152,14 +149,7 @@ def _against_loop(workload: Workload, count: int, rounds: int, tick: Callable[[s
         "one worker": lambda: combine(method, server, one.train(jobs)),
         "all workers": lambda: combine(method, server, many.train(jobs)),
     }
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):  # the first warms up
-        for name, work in contenders.items():
-            tick(f"{workload.name}: {name}")
-            start = time.perf_counter()
-            work()
-            if turn:
-                times[name].append(time.perf_counter() - start)
+    times = time_in_turn(contenders, rounds, lambda name: tick(f"{workload.name}: {name}"))
     one.close()
     many.close()
     pairs = {n: [t / b for t, b in zip(times[n], times["bare"], strict=True)] for n in contenders if n != "bare"}
@@ -169,6 +159,26 @@ def _against_loop(workload: Workload, count: int, rounds: int, tick: Callable[[s
         "ratio_one_worker": statistics.median(pairs["one worker"]),
         "ratio_all_workers": statistics.median(pairs["all workers"]),
     }
+
+
+def time_in_turn(
+    contenders: Mapping[str, Callable[[], object]],
+    rounds: int,
+    tick: Callable[[str], None],
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Seconds of each contender's turns, all of them in turn, `rounds` times over after one that warms up."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(rounds + 1):
+        for name, work in contenders.items():
+            tick(name)
+            start = clock()
+            work()
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+            if turn:
+                times[name].append(clock() - start)
+    return times
 
 
 def bench_engines(
@@ -182,7 +192,7 @@ def bench_engines(
     data = make_clients(STGCN_CLIENTS, clients)
     method = _Averaging([c.info for c in data.values()], STGCN_CLIENTS)
     training = Training(seed=0, batch_size=16, lr=0.01)
-    return {"compiled": compiled} | _compared(method, data, training, rounds, device, compiled, tick)
+    return {"compiled": compiled} | _compare(method, data, training, rounds, device, compiled, tick)
 
 
 MODALITIES = ("audio", "flow", "inertial", "video")
@@ -204,11 +214,11 @@ def bench_fdarn(
         clients: how many.
         rounds: timed rounds of each engine.
         device: where; None: a GPU if there is one.
-        tick: hears how it goes.
+        tick: progress callback, called with what is timed next.
         width: of features and of all hidden layers; the paper's is 1024.
     """
     classes = tuple(str(c) for c in range(97))
-    data = _filled(
+    data = fill_clients(
         ClientInfo(f"client-{i:04d}", MODALITIES[i % len(MODALITIES)], 64, classes, (width,)) for i in range(clients)
     )
     method = FDARN(
@@ -218,10 +228,10 @@ def bench_fdarn(
     training = Training(seed=0, batch_size=64, lr=0.01)
     first = method.build(next(iter(method.clients.values())))
     parameters = sum(p.numel() for p in first.parameters())
-    return {"parameters": parameters} | _compared(method, data, training, rounds, device, False, tick)
+    return {"parameters": parameters} | _compare(method, data, training, rounds, device, False, tick)
 
 
-def _compared(
+def _compare(
     method: Method,
     data: dict[str, ClientData],
     training: Training,
@@ -241,17 +251,9 @@ def _compared(
         "vectorised": VectorisedEngine(method, data, training, device, compiled=compiled),
     }
     for name, engine in engines.items():
-        took: list[float] = []
-        for turn in range(rounds + 1):
-            tick(name)
-            start = time.perf_counter()
-            combine(method, server, engine.train(jobs))
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            if turn:  # the first warms up
-                took.append(time.perf_counter() - start)
+        took = time_in_turn({name: lambda engine=engine: combine(method, server, engine.train(jobs))}, rounds, tick)
         engine.close()
-        times[name] = statistics.median(took)
+        times[name] = statistics.median(took[name])
     samples = sum(len(client.train) for client in data.values())
     return {
         "clients": len(data),

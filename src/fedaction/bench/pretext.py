@@ -105,7 +105,7 @@ def bench_pretext(
         rounds: timed turns.
         device: where; None: a GPU if there is one.
         compiled: whether to compile on a GPU. If that fails, the result says how, and is of what is not compiled.
-        tick: hears how it goes.
+        tick: progress callback, called with what is timed next.
     """
     size, device = size or Size(), device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if rounds < 1 or size.recordings < 1 or size.clients < 1:

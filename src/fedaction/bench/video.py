@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
+from fedaction.bench.loop import time_in_turn
 from fedaction.data.clips.decode import VideoError, probe, read_all, read_clips
 from fedaction.data.clips.spec import ClipSpec, starts_of_all
 from fedaction.federation.seeds import numpy_generator
@@ -42,7 +43,7 @@ def bench_video(
         spec: what a clip is; default: `ClipSpec()`.
         rounds: timed turns.
         frames: of the video that is made.
-        tick: hears how it goes.
+        tick: progress callback, called with what is timed next.
 
     Returns:
         What was read, the median seconds of each contender and its frames a second of one core, and ratios of speed
@@ -118,17 +119,10 @@ def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Callable[[str], None])
         "windows": lambda: read_clips(path, starts, spec.frames, spec.stride, **sizes),
         "torch": lambda: bare(path, spec, by_torch=True),
     }
-    times: dict[str, list[float]] = {name: [] for name in contenders}
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for turn in range(rounds + 1):  # the first warms up
-            for name, work in contenders.items():
-                tick(name)
-                start = time.process_time()
-                work()
-                if turn:
-                    times[name].append(time.process_time() - start)
+        times = time_in_turn(contenders, rounds, tick, time.process_time)
     finally:
         torch.set_num_threads(before)
     seconds = {name: statistics.median(took) for name, took in times.items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from rich.table import Table
 from fedaction import __version__
 from fedaction.cli.analyse import analyse
 from fedaction.cli.bench import bench_app
-from fedaction.cli.common import Bar, JsonFlag, RunDir, fail, free_folder, out
+from fedaction.cli.common import Bar, JsonFlag, RunDir, exit_on_refusal, fail, free_folder, out, say, show_warnings
 from fedaction.cli.data import data_app
 from fedaction.cli.distil import distil
 from fedaction.cli.evaluate import evaluate
@@ -57,7 +56,7 @@ def run(
     """Run a recipe: its method, beside its baselines, over its seeds.
 
     Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, result.json and report.html;
-    a run that was interrupted goes on with `fedaction resume DIR`.
+    a run that was interrupted is resumed with `fedaction resume DIR`.
     """
     from fedaction.federation.settings import RecipeError
     from fedaction.runs.recipe import load_recipe
@@ -65,21 +64,19 @@ def run(
     if seeds:
         overrides = [*overrides, f"seeds=[{seeds}]"]
     overrides = [*overrides, *(f'{k}="{v}"' for k, v in {"engine": engine, "device": device}.items() if v)]
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: Bar().warned(str(message))
-        try:
-            parsed = load_recipe(recipe, overrides)
-        except RecipeError as error:
-            raise fail(str(error)) from None
+    with show_warnings(), exit_on_refusal(RecipeError):
+        parsed = load_recipe(recipe, overrides)
     home = folder or free_folder(Path("runs"), parsed.run.name)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
-        raise fail(f"{home} exists and is not empty; choose another --out, or go on with `fedaction resume {home}`")
+        raise fail(
+            f"{home} exists and is not empty; choose another --out, or resume it with `fedaction resume {home}`"
+        )
     _carry_out(lambda bar: _report().run_and_report(parsed, home, bar), home, as_json)
 
 
 @app.command()
 def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
-    """Go on with a run where it stopped: the result is the same to the last bit."""
+    """Resume a run where it stopped: the result is the same to the last bit."""
     _carry_out(lambda bar: _report().resume_and_report(folder, bar), folder, as_json)
 
 
@@ -96,8 +93,8 @@ def compare(
         path = folder / "result.json"
         if not path.exists():
             raise fail(f"{folder} has no result.json; is it a finished run? `fedaction resume {folder}` finishes one")
-        found = read_json(path)
-        results += [found, *found.get("baselines", {}).values()]
+        result = read_json(path)
+        results += [result, *result.get("baselines", {}).values()]
     if as_json:
         print(json.dumps({"runs": results}))
     else:
@@ -112,19 +109,12 @@ def report(
     """Write a run's report: one HTML file that opens offline."""
     from fedaction.report import write_report
 
-    try:
-        out.print(str(write_report(folder, to)), highlight=False, soft_wrap=True)
-    except (ValueError, OSError) as error:
-        raise fail(str(error)) from None
+    with exit_on_refusal():
+        say(str(write_report(folder, to)))
 
 
-app.command()(analyse)
-app.command()(paper)
-app.command()(features)
-app.command()(distil)
-app.command()(evaluate)
-app.command()(export)
-app.command()(predict)
+for _command in (analyse, paper, features, distil, evaluate, export, predict):
+    app.command()(_command)
 
 
 @app.command()
@@ -145,17 +135,17 @@ def recipes(
         return
     if words:
         raise fail(f"{words[0]!r}: words narrow the list of keys; say `fedaction recipes --keys {words[0]}`")
-    found: list[dict[str, str]] = []
+    listed: list[dict[str, str]] = []
     for path in sorted(Path("recipes").rglob("*.toml")):
         first = path.read_text(encoding="utf-8").splitlines()[:1]
-        found.append({"recipe": str(path), "about": first[0].lstrip("# ") if first else ""})
-    if not found:
+        listed.append({"recipe": str(path), "about": first[0].lstrip("# ") if first else ""})
+    if not listed:
         raise fail("there is no folder `recipes` here; run this from a checkout of the project")
     if as_json:
-        print(json.dumps({"recipes": found}))
+        print(json.dumps({"recipes": listed}))
         return
     table = Table("recipe", "what it is", box=None)
-    for item in found:
+    for item in listed:
         table.add_row(item["recipe"], item["about"])
     out.print(table)
 
@@ -192,21 +182,20 @@ def _report() -> Any:
 
 
 def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
-    with Bar() as bar, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
+    with Bar() as bar, show_warnings():
         try:
             result = work(bar)
         except (ValueError, OSError, KeyError) as error:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
             raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
         except KeyboardInterrupt:
-            bar.warned(f"stopped; `fedaction resume {folder}` goes on from the last checkpoint")
+            bar.warned(f"stopped; `fedaction resume {folder}` resumes from the last checkpoint")
             raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result))
         return
     out.print(_table([result, *result["baselines"].values()], "method"))
-    out.print(f"report: {Path(result['run']) / 'report.html'}", highlight=False, soft_wrap=True)
+    say(f"report: {Path(result['run']) / 'report.html'}")
 
 
 def _table(results: list[dict[str, Any]], key: str) -> Table:

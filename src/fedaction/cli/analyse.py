@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, RunDir, err, fail, out
+from fedaction.cli.common import JsonFlag, RunDir, err, exit_on_refusal, out, say, show_warnings
 
 
 def analyse(
@@ -37,36 +36,31 @@ def analyse(
     """
     from fedaction import analyses  # torch and matplotlib take seconds to load
 
-    with err.status("analysing") as status, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: err.print(
-            f"[yellow]warning:[/yellow] {escape(str(message))}", highlight=False
-        )
+    with err.status("analysing") as status, show_warnings(), exit_on_refusal():
 
-        def say(what: str) -> None:
+        def progress(what: str) -> None:
             status.update(escape(what))
             if not err.is_terminal:
-                err.print(what, highlight=False, markup=False)
+                say(what, err)
 
-        try:
-            done = analyses.analyse(folder, names or (), say, target)
-        except (ValueError, OSError) as error:
-            raise fail(str(error)) from None
+        done = analyses.analyse(folder, names or (), progress, target)
     for name, reason in done.left_out.items():
-        err.print(f"left out: {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
+        say(f"left out: {name}: {reason}", err)
     if as_json:
-        said = {
+        facts = {
             "run": str(folder),
             "analyses": done.found,
             "pictures": {name: str(path) for name, path in done.pictures.items()},
             "left_out": done.left_out,
             "report": str(done.report),
         }
-        print(json.dumps(said))
+        print(json.dumps(facts))
         return
-    for name, found in done.found.items():
-        table = Table(*map(escape, found["table"]["columns"]), title=escape(found["title"]), title_justify="left")
-        for row in found["table"]["rows"]:
+    for name, analysis in done.found.items():
+        columns = map(escape, analysis["table"]["columns"])
+        table = Table(*columns, title=escape(analysis["title"]), title_justify="left")
+        for row in analysis["table"]["rows"]:
             table.add_row(*map(escape, row))
         out.print(table)
-        out.print(f"picture: {done.pictures[name]}\n", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"report: {done.report}", highlight=False, markup=False, soft_wrap=True)
+        say(f"picture: {done.pictures[name]}\n")
+    say(f"report: {done.report}")

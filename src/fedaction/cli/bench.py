@@ -9,7 +9,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, err, fail, out
+from fedaction.cli.common import JsonFlag, err, exit_on_refusal, fail, out, say
+
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+EngineTurns = Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")]
 
 bench_app = typer.Typer(no_args_is_help=True, help="Measure speed: ratios within one run.")
 
@@ -24,27 +27,22 @@ def bench_loop(
     from fedaction.bench import loop as bench
 
     with err.status("measuring") as status:
-        result = bench.bench_loop(clients, rounds, lambda what: status.update(what))
+        result = bench.bench_loop(clients, rounds, status.update)
     if as_json:
         print(json.dumps(result))
         return
     table = Table("clients", "parameters", "bare loop, s", "one worker", f"{result['workers']} workers", box=None)
-    for name, found in result["workloads"].items():
-        table.add_row(
-            f"{clients} x {name}",
-            f"{found['parameters']:,}",
-            f"{found['seconds_bare']:.2f}",
-            f"{found['ratio_one_worker']:.2f}",
-            f"{found['ratio_all_workers']:.2f}",
-        )
+    for name, measured in result["workloads"].items():
+        values = (measured[key] for key in ("seconds_bare", "ratio_one_worker", "ratio_all_workers"))
+        table.add_row(f"{clients} x {name}", f"{measured['parameters']:,}", *(f"{value:.2f}" for value in values))
     out.print(table)
 
 
 @bench_app.command("engines")
 def bench_engines(
     clients: Annotated[int, typer.Option(min=1, help="Clients per round.")] = 100,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")] = 3,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    rounds: EngineTurns = 3,
+    device: DeviceOption = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Fuse the stacked step with torch.compile.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -53,17 +51,15 @@ def bench_engines(
     from fedaction.engines.base import choose_device
 
     with err.status("measuring") as status:
-        result = bench.bench_engines(
-            clients, rounds, choose_device(device), compiled, lambda what: status.update(what)
-        )
+        result = bench.bench_engines(clients, rounds, choose_device(device), compiled, status.update)
     _show(result, as_json)
 
 
 @bench_app.command("fdarn")
 def bench_fdarn(
     clients: Annotated[int, typer.Option(min=1, help="Clients per round, of four modalities in turn.")] = 16,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")] = 3,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    rounds: EngineTurns = 3,
+    device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """The vectorised engine against the sequential one, on FDARN clients of the paper's largest size."""
@@ -71,7 +67,7 @@ def bench_fdarn(
     from fedaction.engines.base import choose_device
 
     with err.status("measuring") as status:
-        result = bench.bench_fdarn(clients, rounds, choose_device(device), lambda what: status.update(what))
+        result = bench.bench_fdarn(clients, rounds, choose_device(device), status.update)
     _show(result, as_json)
 
 
@@ -84,16 +80,13 @@ def bench_video(
     """Reading clips against the bare decoder over the same frames (1.00 = as fast)."""
     from fedaction.bench import video as bench
 
-    try:
-        with err.status("measuring") as status:
-            result = bench.bench_video(path, rounds=rounds, tick=lambda what: status.update(what))
-    except (ValueError, OSError) as error:
-        raise fail(str(error)) from None
+    with err.status("measuring") as status, exit_on_refusal():
+        result = bench.bench_video(path, rounds=rounds, tick=status.update)
     if as_json:
         print(json.dumps(result))
         return
     for what, key in (("all clips", "ratio"), ("clips by their first frames", "ratio_windows")):
-        out.print(f"{what}: {result[key]:.2f} of the bare decoder's speed", highlight=False)
+        say(f"{what}: {result[key]:.2f} of the bare decoder's speed")
 
 
 @bench_app.command("pretext")
@@ -106,7 +99,7 @@ def bench_pretext(
     clients: Annotated[int, typer.Option(min=1, help="Clients per round.")] = 4,
     recordings: Annotated[int, typer.Option(min=1, help="Recordings of each client.")] = 128,
     rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each contender.")] = 5,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: DeviceOption = "auto",
     compiled: Annotated[bool, typer.Option("--compile/--no-compile", help="Whether to compile on a GPU.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
@@ -117,35 +110,32 @@ def bench_pretext(
 
     if task != "all" and task not in PRETEXTS:
         raise fail(f"there is no task {task!r}; there are {', '.join(PRETEXTS)} and all")
-    try:
-        with err.status("measuring") as status:
-            result = bench.bench_pretext(
-                tuple(PRETEXTS) if task == "all" else (task,),
-                bench.Size(width, size, frames, batch, clients, recordings),
-                rounds=rounds,
-                device=choose_device(device),
-                compiled=compiled,
-                tick=lambda what: status.update(what),
-            )
-    except ValueError as error:
-        raise fail(str(error)) from None
+    with err.status("measuring") as status, exit_on_refusal():
+        result = bench.bench_pretext(
+            tuple(PRETEXTS) if task == "all" else (task,),
+            bench.Size(width, size, frames, batch, clients, recordings),
+            rounds=rounds,
+            device=choose_device(device),
+            compiled=compiled,
+            tick=status.update,
+        )
     if as_json:
         print(json.dumps(result))
         return
     table = Table("task", "clips/s", "plain loop", "ratio", "eager, batch 4", "ratio", "ours, batch 4", box=None)
-    for name, found in result["tasks"].items():
-        speeds, ratios = found["clips_per_second"], (found["ratio_plain"], found["ratio_eager"])
+    for name, measured in result["tasks"].items():
+        speeds, ratios = measured["clips_per_second"], (measured["ratio_plain"], measured["ratio_eager"])
         values = (speeds["ours"], speeds["plain"], ratios[0], speeds["eager"], ratios[1], speeds["ours_batch4"])
         table.add_row(name, *(f"{value:,.2f}" if value in ratios else f"{value:,.0f}" for value in values))
     out.print(table)
-    for name, found in result["tasks"].items():
-        how = f"compiled in {found['compile_seconds']:.0f} s" if found["compiled"] else "not compiled"
-        shares = f"drawing {found['share_draw']:.1%} and making clips {found['share_apply']:.1%} of a round"
-        out.print(f"{name}: {result['precision']} on {result['device']}, {how}; {shares}", highlight=False)
-        if "ratio_eager_tf32" in found:
-            out.print(f"{name}: {found['ratio_eager_tf32']:.2f} times the eager loop with TF32", highlight=False)
-        if found["compile_error"]:
-            err.print(f"{name}: compiling failed: {found['compile_error']}", highlight=False, markup=False)
+    for name, measured in result["tasks"].items():
+        how = f"compiled in {measured['compile_seconds']:.0f} s" if measured["compiled"] else "not compiled"
+        shares = f"drawing {measured['share_draw']:.1%} and making clips {measured['share_apply']:.1%} of a round"
+        say(f"{name}: {result['precision']} on {result['device']}, {how}; {shares}")
+        if "ratio_eager_tf32" in measured:
+            say(f"{name}: {measured['ratio_eager_tf32']:.2f} times the eager loop with TF32")
+        if measured["compile_error"]:
+            say(f"{name}: compiling failed: {measured['compile_error']}", err)
 
 
 @bench_app.command("events")
@@ -162,9 +152,9 @@ def bench_events(
     if as_json:
         print(json.dumps(result))
         return
-    out.print(f"{devices:,} devices: {result['updates_per_second']:,.0f} server updates a second", highlight=False)
+    say(f"{devices:,} devices: {result['updates_per_second']:,.0f} server updates a second")
     share = result["bookkeeping_to_training"]
-    out.print(f"the schedule takes {share:.2f} of the time that training does", highlight=False)
+    say(f"the schedule takes {share:.2f} of the time that training does")
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:
@@ -174,5 +164,5 @@ def _show(result: dict[str, Any], as_json: bool) -> None:
         return
     for name, speed in result["samples_per_second"].items():
         seconds = result["seconds"][name]
-        out.print(f"{name}: {speed:,.0f} samples/s on {result['device']}, {seconds:.3f} s a round", highlight=False)
-    out.print(f"speed-up: {result['speed_up']:.2f}", highlight=False)
+        say(f"{name}: {speed:,.0f} samples/s on {result['device']}, {seconds:.3f} s a round")
+    say(f"speed-up: {result['speed_up']:.2f}")

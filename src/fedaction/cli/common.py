@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -18,11 +21,64 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+_LOGGED_FROM = 1000  # work on fewer files or recordings has no lines in a log
+
 err = Console(stderr=True)
 out = Console()
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 RunDir = Annotated[Path, typer.Argument(help="A run directory.", exists=True, file_okay=False)]
+
+
+def bars() -> Progress:
+    """Progress bars on standard error. Their tasks have two texts: the `unit` of what is counted, and a `result`."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[result]}"),
+        console=err,
+        disable=not err.is_terminal,
+    )
+
+
+def is_tenth(done: int, total: int) -> bool:
+    """Whether one more tenth is done: a log has ten lines where a terminal has a bar."""
+    return not err.is_terminal and done * 10 // total > (done - 1) * 10 // total
+
+
+@contextmanager
+def show_progress(label: str, unit: str) -> Generator[Callable[[int, int], None]]:
+    """A bar for one piece of work on many `unit`s; gives its callback, called with what is done and what there is."""
+    with bars() as shown:
+        task = shown.add_task(label, total=None, unit=unit, result="")
+
+        def progress(done: int, total: int) -> None:
+            shown.update(task, completed=done, total=total)
+            if total >= _LOGGED_FROM and is_tenth(done, total):
+                say(f"{label}: {done} of {total} {unit}", err)
+
+        yield progress
+
+
+@contextmanager
+def show_warnings() -> Generator[None]:
+    """Python's warnings as lines on standard error."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: warn(str(message))
+        yield
+
+
+@contextmanager
+def exit_on_refusal(*kinds: type[Exception]) -> Generator[None]:
+    """What the package refuses (a ValueError, an OSError, or what is given) becomes a printed error, status 2."""
+    try:
+        yield
+    except (ValueError, OSError, *kinds) as error:
+        raise fail(str(error)) from None
 
 
 class Bar:
@@ -31,17 +87,7 @@ class Bar:
     def __init__(self, unit: str = "round") -> None:
         """`unit` is what is counted, in the singular; "": nothing that has a name."""
         self._unit = unit
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[unit]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[found]}"),
-            console=err,
-            disable=not err.is_terminal,
-        )
+        self._bars = bars()
         self._tasks: dict[str, TaskID] = {}
         self._rounds: dict[str, int] = {}
 
@@ -53,29 +99,28 @@ class Bar:
         self._bars.stop()
 
     def started(self, label: str, round: int, rounds: int) -> None:
-        """See `runs.single.Progress`."""
+        """See `federation.progress.Progress`."""
         self._rounds[label] = rounds
-        unit = f"{self._counted(label)}s" if self._counted(label) else ""
-        self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, found="", unit=unit)
+        unit = f"{self._unit_of(label)}s" if self._unit_of(label) else ""
+        self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, result="", unit=unit)
 
     def advanced(self, label: str, round: int, accuracy: float | None) -> None:
-        """See `runs.single.Progress`."""
+        """See `federation.progress.Progress`."""
         task = self._tasks[label]
         self._bars.update(task, completed=round)
-        found = "" if accuracy is None else f"{_measure(label)} {accuracy:.1%}"
-        if found:
-            self._bars.update(task, found=found)
-        rounds = self._rounds[label]
-        if not err.is_terminal and (round * 10 // rounds > (round - 1) * 10 // rounds):  # in a log: ten lines a run
-            what = self._counted(label)
-            err.print(f"{label}: {what and f'{what} '}{round} of {rounds}{found and f', {found}'}", highlight=False)
+        result = "" if accuracy is None else f"{_measure(label)} {accuracy:.1%}"
+        if result:
+            self._bars.update(task, result=result)
+        if is_tenth(round, rounds := self._rounds[label]):
+            unit = self._unit_of(label)
+            err.print(f"{label}: {unit and f'{unit} '}{round} of {rounds}{result and f', {result}'}", highlight=False)
 
-    def _counted(self, label: str) -> str:
+    def _unit_of(self, label: str) -> str:
         return "" if label.endswith("data") else self._unit  # of data: files or recordings, as they come
 
     def warned(self, message: str) -> None:
-        """See `runs.single.Progress`."""
-        self._bars.console.print(f"[yellow]warning:[/yellow] {escape(message)}", highlight=False)
+        """See `federation.progress.Progress`."""
+        warn(message)
 
 
 def _measure(label: str) -> str:
@@ -85,6 +130,16 @@ def _measure(label: str) -> str:
     if label == "runs":
         return "result"  # of runs of any method, side by side
     return measure_of([label.rpartition(": ")[2].partition(", ")[0]])
+
+
+def say(text: str, console: Console = out) -> None:
+    """Prints a line as it is: no markup, no colours, no breaks."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def warn(message: str) -> None:
+    """Prints a warning on standard error."""
+    err.print(f"[yellow]warning:[/yellow] {escape(message)}", highlight=False, soft_wrap=True)
 
 
 def fail(message: str) -> typer.Exit:

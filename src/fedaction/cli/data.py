@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, err, fail, out
+from fedaction.cli.common import JsonFlag, exit_on_refusal, out, say, show_progress, show_warnings
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at and bring in data.")
 
@@ -48,7 +46,7 @@ def data_list(as_json: JsonFlag = False) -> None:
         rate = "" if item.rate_hz is None else f"{item.rate_hz:g}"
         table.add_row(item.name, str(len(item.layout)), rate, ", ".join(item.protocols), escape(item.about))
     out.print(table)
-    out.print(f"\n{len(NAMES)} actions on the stage: {', '.join(NAMES)}", highlight=False)
+    say(f"\n{len(NAMES)} actions on the stage: {', '.join(NAMES)}")
 
 
 LayoutOption = Annotated[str, typer.Option(help="A built-in layout's name, or a JSON file with joints and edges.")]
@@ -69,11 +67,8 @@ def data_inspect(
     """Say what a dataset holds and what is wrong with it. Writes nothing."""
     from fedaction.data import imports
 
-    try:
-        found = imports.inspect(path, layout=layout or None, subject=subject or None)
-    except (ValueError, OSError) as error:
-        raise fail(str(error)) from None
-    out.print(str(found), highlight=False, markup=False, soft_wrap=True)
+    with exit_on_refusal():
+        say(str(imports.inspect(path, layout=layout or None, subject=subject or None)))
 
 
 @data_app.command("import")
@@ -96,22 +91,19 @@ def data_import(
     """
     from fedaction.data import imports
 
-    common: dict[str, Any] = {
-        "layout": layout,
-        "rate_hz": rate,
-        "scale": scale,
-        "strict": strict,
-        "overwrite": overwrite,
-    }
-    try:
-        if source.is_dir():
-            found = imports.import_folder(source, to, subject=subject or None, coordinates=coordinates, **common)
-        else:
-            found = imports.import_arrays(source, to, **common)
-    except (ValueError, OSError) as error:
-        raise fail(str(error)) from None
-    out.print(str(found), highlight=False, markup=False)
-    out.print(f"imported to {to}", highlight=False, soft_wrap=True)
+    with exit_on_refusal():
+        summary = imports.import_recordings(
+            source,
+            to,
+            layout=layout,
+            subject=subject or None,
+            coordinates=coordinates,
+            rate_hz=rate,
+            scale=scale,
+            strict=strict,
+            overwrite=overwrite,
+        )
+    say(f"{summary}\nimported to {to}")
 
 
 @data_app.command("prepare")
@@ -132,38 +124,13 @@ def data_prepare(
     from fedaction.data import imports
     from fedaction.data.public.cache import prepare_public
 
-    bars = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("files"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=err,
-        disable=not err.is_terminal,
-    )
-    task = bars.add_task(name, total=None)
-
-    def progress(done: int, total: int) -> None:
-        bars.update(task, completed=done, total=total)
-        if (
-            not err.is_terminal and total >= 1000 and done * 10 // total > (done - 1) * 10 // total
-        ):  # a log: ten lines
-            err.print(f"{name}: {done} of {total} files", highlight=False)
-
-    with bars, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: err.print(
-            f"[yellow]note:[/yellow] {escape(str(message))}", highlight=False, soft_wrap=True
-        )
-        try:
-            path = prepare_public(name, root, cache=cache, workers=workers, progress=progress)
-            found = imports.inspect(path)
-        except (ValueError, OSError) as error:
-            raise fail(str(error)) from None
+    with show_progress(name, "files") as progress, show_warnings(), exit_on_refusal():
+        path = prepare_public(name, root, cache=cache, workers=workers, progress=progress)
+        summary = imports.inspect(path)
     if as_json:
-        splits = {name: {"train": train, "test": test} for name, (train, test) in found.splits.items()}
-        issues = [issue.model_dump() for issue in found.issues]
-        result = {"store": str(path), "samples": found.samples, "classes": found.classes, "splits": splits}
-        print(json.dumps({**result, "counts": found.counts, "issues": issues}))
+        splits = {name: {"train": train, "test": test} for name, (train, test) in summary.splits.items()}
+        issues = [issue.model_dump() for issue in summary.issues]
+        result = {"store": str(path), "samples": summary.samples, "classes": summary.classes, "splits": splits}
+        print(json.dumps({**result, "counts": summary.counts, "issues": issues}))
         return
-    out.print(str(found), highlight=False, markup=False, soft_wrap=True)
+    say(str(summary))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedaction.cli.common import JsonFlag, err, fail, out
+from fedaction.cli.common import JsonFlag, err, exit_on_refusal, say
 
 
 class _Format(StrEnum):
@@ -37,12 +37,9 @@ def export(
     from fedaction.serve.export import export_model
 
     stem = (model.parent if to is None else to) / model.name.removesuffix(".safetensors")
-    try:
-        with err.status("exporting"):
-            network, card = load_model(model)
-            made = export_model(network, card, stem, [chosen.value for chosen in formats])
-    except (ValueError, OSError, ImportError) as error:
-        raise fail(str(error)) from None
+    with err.status("exporting"), exit_on_refusal(ImportError):
+        network, card = load_model(model)
+        made = export_model(network, card, stem, [chosen.value for chosen in formats])
     if as_json:
         files = {
             name: {"file": str(f.path), "sha256": f.sha256, "bytes": f.bytes, "difference": f.difference}
@@ -51,9 +48,4 @@ def export(
         print(json.dumps({"model": str(model), "classes": list(card.classes), "exported": files}))
         return
     for name, file in made.items():
-        out.print(
-            f"{name}: {file.path}, {file.bytes / 1e6:.1f} MB, logits within {file.difference:.0e} of the network's",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        say(f"{name}: {file.path}, {file.bytes / 1e6:.1f} MB, logits within {file.difference:.0e} of the network's")

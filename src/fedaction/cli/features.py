@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedaction.cli.common import JsonFlag, err, fail, out
+from fedaction.cli.common import JsonFlag, exit_on_refusal, say, show_progress, show_warnings
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.data.features import Collection
@@ -59,35 +56,14 @@ def features(
     """
     from fedaction.data.features import find_extractor, make_features
 
-    bars = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("recordings"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=err,
-        disable=not err.is_terminal,
-    )
-    task = bars.add_task(modality.value, total=None)
-
-    def progress(done: int, total: int) -> None:
-        bars.update(task, completed=done, total=total)
-
-    with bars, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: err.print(
-            f"[yellow]note:[/yellow] {escape(str(message))}", highlight=False, soft_wrap=True
+    with show_progress(modality.value, "recordings") as progress, show_warnings(), exit_on_refusal():
+        recordings = _recordings(source, root, modality, subject)
+        chosen = find_extractor(
+            modality.value, extractor, width=width, frames=frames, align=align, bodies=recordings.bodies
         )
-        try:
-            recordings = _recordings(source, root, modality, subject)
-            chosen = find_extractor(
-                modality.value, extractor, width=width, frames=frames, align=align, bodies=recordings.bodies
-            )
-            made, new = make_features(recordings, chosen, to, overwrite=overwrite, progress=progress)
-        except (ValueError, OSError) as error:
-            raise fail(str(error)) from None
+        made, new = make_features(recordings, chosen, to, overwrite=overwrite, progress=progress)
     if as_json:
-        found = {
+        facts = {
             "features": str(to),
             "new": new,
             "modality": made.modality,
@@ -97,16 +73,13 @@ def features(
             "subjects": sorted(set(made.subjects)),
             "provenance": made.provenance,
         }
-        print(json.dumps(found))
+        print(json.dumps(facts))
         return
     people = f", {len(set(made.subjects))} people" if made.subjects else ""
-    said = "written to" if new else "nothing to do, the same features are already in"
-    out.print(
+    done = "written to" if new else "nothing to do, the same features are already in"
+    say(
         f"{made.modality}: {len(made)} recordings, {len(made.classes)} classes{people}, {made.width} numbers each; "
-        f"{said} {to}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"{done} {to}"
     )
 
 
@@ -119,11 +92,11 @@ def _recordings(source: str, root: Path | None, modality: _Modality, subject: st
     if root is not None or (source in {**READERS, **SENSORS} and not Path(source).exists()):
         if root is None:
             raise ValueError(f"say where {source} lies: fedaction features {source} ROOT ...")
-        found = from_public(source, root)
+        recordings = from_public(source, root)
     elif is_store(Path(source)):
-        found = from_store(source)
+        recordings = from_store(source)
     else:
-        found = from_folder(source, modality.value, subject=subject or None)
-    if found.modality != modality.value:
-        raise ValueError(f"{source} holds {found.modality} recordings, not {modality.value}")
-    return found
+        recordings = from_folder(source, modality.value, subject=subject or None)
+    if recordings.modality != modality.value:
+        raise ValueError(f"{source} holds {recordings.modality} recordings, not {modality.value}")
+    return recordings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedaction.cli.common import JsonFlag, err, fail, out
+from fedaction.cli.common import JsonFlag, err, exit_on_refusal, say
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.serve.predict import Recogniser
@@ -32,12 +32,10 @@ def predict(
     A video's confidence is the mean of its clips'. A file that cannot be read is reported, and the others are done;
     the exit status is then 1.
     """
-    from fedaction.serve.predict import recogniser
+    from fedaction.serve.predict import load_recogniser
 
-    try:
-        ready = recogniser(model)
-    except (ValueError, OSError, ImportError) as error:
-        raise fail(str(error)) from None
+    with exit_on_refusal(ImportError):
+        ready = load_recogniser(model)
     show = _Json() if as_json else _Text()
     show.begin()
     broken = [path for path in videos if not _predict(ready, path, top, every or None, show)]
@@ -48,18 +46,20 @@ def predict(
 
 def _predict(ready: Recogniser, path: Path, top: int, every: int | None, show: _Text | _Json) -> bool:
     """Goes through one video; False: it could not be read to its end."""
-    from fedaction.serve.predict import VideoScores, best, predict
+    import numpy as np
 
-    whole, started = VideoScores(), time.perf_counter()
+    from fedaction.serve.predict import best, predict
+
+    count, total, started = 0, np.zeros(len(ready.card.classes)), time.perf_counter()
     show.video(path)
     try:
         for clip in predict(ready, path, every):
-            whole.add(clip)
+            count, total = count + 1, total + clip.scores
             show.clip(clip.frame, clip.seconds, best(clip.scores, ready.card, top))
     except (ValueError, OSError, ImportError) as error:
         show.broken(str(error))
         return False
-    show.done(best(whole.scores, ready.card, top), whole.clips, time.perf_counter() - started)
+    show.done(best(total / count, ready.card, top), count, time.perf_counter() - started)
     return True
 
 
@@ -73,20 +73,17 @@ class _Text:
         pass
 
     def video(self, path: Path) -> None:
-        self._say(str(path))
+        say(str(path))
 
     def clip(self, frame: int, seconds: float | None, actions: list[tuple[str, float]]) -> None:
         place = f"frame {frame}" if seconds is None else f"{seconds:.2f} s"
-        self._say(f"  {place:>12}  {_named(actions)}")
+        say(f"  {place:>12}  {_words(actions)}")
 
     def done(self, actions: list[tuple[str, float]], clips: int, seconds: float) -> None:
-        self._say(f"  {'the video':>12}  {_named(actions)}  ({clips} clips in {seconds:.1f} s)")
+        say(f"  {'the video':>12}  {_words(actions)}  ({clips} clips in {seconds:.1f} s)")
 
     def broken(self, reason: str) -> None:
-        err.print(f"error: {reason}", highlight=False, markup=False, soft_wrap=True)
-
-    def _say(self, line: str) -> None:
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(f"error: {reason}", err)
 
 
 class _Json:
@@ -106,21 +103,21 @@ class _Json:
         self._videos, self._clips = self._videos + 1, 0
 
     def clip(self, frame: int, seconds: float | None, actions: list[tuple[str, float]]) -> None:
-        said = {"frame": frame, "seconds": seconds, "actions": _listed(actions)}
-        print((", " if self._clips else "") + json.dumps(said), end="", flush=True)
+        facts = {"frame": frame, "seconds": seconds, "actions": _values(actions)}
+        print((", " if self._clips else "") + json.dumps(facts), end="", flush=True)
         self._clips += 1
 
     def done(self, actions: list[tuple[str, float]], clips: int, seconds: float) -> None:
-        rest = {"actions": _listed(actions), "clip_count": clips, "seconds_taken": seconds}
+        rest = {"actions": _values(actions), "clip_count": clips, "seconds_taken": seconds}
         print("], " + json.dumps(rest)[1:], end="", flush=True)
 
     def broken(self, reason: str) -> None:
         print("], " + json.dumps({"error": reason})[1:], end="", flush=True)
 
 
-def _named(actions: list[tuple[str, float]]) -> str:
+def _words(actions: list[tuple[str, float]]) -> str:
     return ", ".join(f"{name} {confidence:.1%}" for name, confidence in actions)
 
 
-def _listed(actions: list[tuple[str, float]]) -> list[dict[str, Any]]:
+def _values(actions: list[tuple[str, float]]) -> list[dict[str, Any]]:
     return [{"action": name, "confidence": confidence} for name, confidence in actions]

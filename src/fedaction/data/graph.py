@@ -56,7 +56,7 @@ def inward_outward(layout: Layout) -> Tensor:
     far count as inward. Unlike in ST-GCN each subset is normalised on its own: its columns sum to 1, or to 0
     where no link of the subset ends. (The line's code has the last two in the other order.)
     """
-    inward, outward = _directed(layout)
+    inward, outward = _directed_links(layout)
     return torch.stack([torch.eye(len(layout)), _normalise_columns(inward), _normalise_columns(outward)])
 
 
@@ -67,7 +67,7 @@ def inward_outward_by_source(layout: Layout) -> Tensor:
     normalised is the weights of a source's links, not of a target's: a joint gets the sum of the joints outside it,
     and its share of the joint inside it.
     """
-    inward, outward = _directed(layout)
+    inward, outward = _directed_links(layout)
     return torch.stack([torch.eye(len(layout)), _normalise_columns(inward.T).T, _normalise_columns(outward.T).T])
 
 
@@ -134,7 +134,7 @@ def _links(layout: Layout) -> Tensor:
     return links
 
 
-def _directed(layout: Layout) -> tuple[Tensor, Tensor]:
+def _directed_links(layout: Layout) -> tuple[Tensor, Tensor]:
     """Links towards the centre or between joints equally far, and links away from it, each (V, V) of 0 and 1."""
     links = _links(layout).float()
     hops = hops_to_centre(layout)

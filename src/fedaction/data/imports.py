@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data import store
+from fedaction.data.files import open_npy, read_npz
 from fedaction.data.layout import LAYOUTS, Layout
 from fedaction.data.store import Issue, StoredDataset
 
@@ -63,21 +63,21 @@ class Summary:
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {self.samples} usable recordings, {len(self.classes)} classes"]
-        lines.append(f"  layout    {self.layout or 'not given'}; joints {_listed(self.joints)}")
+        lines.append(f"  layout    {self.layout or 'not given'}; joints {_list_counts(self.joints)}")
         if self.layout is None:
             fitting = [name for name, item in LAYOUTS.items() if len(item) in self.joints]
             lines.append(f"            built-in layouts with as many: {', '.join(fitting) or 'none'}")
-        lines.append(f"  classes   {_listed(self.classes)}")
-        lines.append(f"  subjects  {_listed(self.subjects) if self.subjects else 'not known'}")
+        lines.append(f"  classes   {_list_counts(self.classes)}")
+        lines.append(f"  subjects  {_list_counts(self.subjects) if self.subjects else 'not known'}")
         if self.lengths:
             low, middle, high = np.percentile(self.lengths, (0, 50, 100))
             lines.append(f"  frames    {low:.0f} to {high:.0f}, median {middle:g}")
         lines += [f"  {name}: {train} to train, {test} to test" for name, (train, test) in self.splits.items()]
         for kind, count in self.counts.items():
-            found = [issue for issue in self.issues if issue.kind == kind]
-            lines.append(f"  {kind}: {count} in {len(found)} places")
-            lines += [f"    {issue.where}: {issue.detail}" for issue in found[:_NAMED]]
-            lines += [f"    and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
+            issues = [issue for issue in self.issues if issue.kind == kind]
+            lines.append(f"  {kind}: {count} in {len(issues)} places")
+            lines += [f"    {issue.where}: {issue.detail}" for issue in issues[:_NAMED]]
+            lines += [f"    and {len(issues) - _NAMED} more"] if len(issues) > _NAMED else []
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
 
 
@@ -102,40 +102,12 @@ class _Source:
     notes: tuple[str, ...]
 
 
-def import_arrays(
+def import_recordings(
     source: str | Path,
     out: str | Path,
     *,
     layout: str | Path | Layout,
     classes: Sequence[str] | None = None,
-    rate_hz: float | None = None,
-    scale: float = 1.0,
-    strict: bool = False,
-    overwrite: bool = False,
-) -> Summary:
-    """Imports an `.npz` file into a store.
-
-    Args:
-        source: file with `x` (N, T, V, C) or (N, M, T, V, C), padded at the end with zeros or NaN, and `y`
-            (N,) integers or strings; optionally `lengths` (N,), `subjects` (N,) and `classes`.
-        out: store to write.
-        layout: built-in name, JSON file with joints and edges, or a Layout.
-        classes: class names, over those in the file; integer labels are positions in them. Without names,
-            classes are called after their labels.
-        rate_hz: frames a second.
-        scale: factor to metres, e.g. 0.001 for millimetres.
-        strict: make any issue an error, and write nothing.
-        overwrite: replace a store at `out`.
-    """
-    read = _read_arrays(Path(source), classes)
-    return _import(read, Path(out), read_layout(layout), rate_hz, scale, strict, overwrite)
-
-
-def import_folder(
-    source: str | Path,
-    out: str | Path,
-    *,
-    layout: str | Path | Layout,
     subject: str | None = None,
     coordinates: int = 3,
     rate_hz: float | None = None,
@@ -143,23 +115,37 @@ def import_folder(
     strict: bool = False,
     overwrite: bool = False,
 ) -> Summary:
-    """Imports a folder per class into a store.
+    """Imports an `.npz` file, or a folder per class, into a store.
 
     Args:
-        source: folder of folders named after classes, holding `.npy` files (T, V, C) or (M, T, V, C), or
-            `.csv` and `.txt` files with a frame per row: x y z of the first joint, then of the next.
+        source: a file with `x` (N, T, V, C) or (N, M, T, V, C), padded at the end with zeros or NaN, and `y`
+            (N,) integers or strings; optionally `lengths` (N,), `subjects` (N,) and `classes`. Or a folder of folders
+            named after classes, holding `.npy` files (T, V, C) or (M, T, V, C), or `.csv` and `.txt` files with a
+            frame per row: x y z of the first joint, then of the next.
         out: store to write.
         layout: built-in name, JSON file with joints and edges, or a Layout.
-        subject: regular expression searched in file names; its first group (or whole match) names the person,
-            e.g. `"_s([0-9]+)_"`. A file name without it is an error.
-        coordinates: numbers per joint in text files.
+        classes: files: class names, over those in the file; integer labels are positions in them. Without names,
+            classes are called after their labels.
+        subject: folders: regular expression searched in file names; its first group (or whole match) names the
+            person, e.g. `"_s([0-9]+)_"`. A file name without it is an error.
+        coordinates: folders: numbers per joint in text files.
         rate_hz: frames a second.
         scale: factor to metres, e.g. 0.001 for millimetres.
         strict: make any issue an error, and write nothing.
         overwrite: replace a store at `out`.
     """
-    read = _read_folder(Path(source), subject, coordinates)
-    return _import(read, Path(out), read_layout(layout), rate_hz, scale, strict, overwrite)
+    if not (scale > 0 and np.isfinite(scale)):
+        raise ValueError(f"scale must be a positive number, got {scale}")
+    source, out = Path(source), Path(out)
+    offered = _read(source, classes, subject, coordinates)
+    body = read_layout(layout)
+    store.refuse_existing(out.absolute(), overwrite)
+    item, joints = _collect(offered, body, scale)
+    summary = replace(_summarise(str(source), item, joints), notes=offered.notes)
+    if not len(item) or (strict and item.issues):
+        raise ValueError(f"nothing was imported from {source}:\n{summary}")
+    store.save(replace(item, rate_hz=rate_hz), out, overwrite=overwrite)
+    return summary
 
 
 def inspect(
@@ -175,18 +161,18 @@ def inspect(
         path: what to look at.
         layout: what the recordings should be, for sources that are not stores; without it joint counts are
             reported and none is wrong.
-        subject: as for `import_folder`.
-        coordinates: as for `import_folder`.
+        subject: as for `import_recordings`.
+        coordinates: as for `import_recordings`.
     """
     path = Path(path)
     if store.is_store(path):
         item = store.load(path)
         return _summarise(str(path), item, {len(item.layout): len(item)})
     body = read_layout(layout) if layout is not None else None
-    source = _read_folder(path, subject, coordinates) if path.is_dir() else _read_arrays(path, None)
-    item, joints = _collect(source, body, 1.0)
+    offered = _read(path, None, subject, coordinates)
+    item, joints = _collect(offered, body, 1.0)
     summary = _summarise(str(path), item, joints)
-    return replace(summary, layout=body.name if body else None, notes=source.notes)
+    return replace(summary, layout=body.name if body else None, notes=offered.notes)
 
 
 def read_layout(layout: str | Path | Layout) -> Layout:
@@ -204,27 +190,11 @@ def read_layout(layout: str | Path | Layout) -> Layout:
         raise ValueError(f"{path} is not a JSON file: {error}") from None
     if not isinstance(spec, dict):
         raise ValueError(f'{path} must hold an object with "joints" and "edges", not a {type(spec).__name__}')
-    return store.known_layout({"name": path.stem, **spec}, str(path))
+    return store.parse_layout({"name": path.stem, **spec}, str(path))
 
 
-def _import(
-    source: _Source,
-    out: Path,
-    layout: Layout,
-    rate_hz: float | None,
-    scale: float,
-    strict: bool,
-    overwrite: bool,
-) -> Summary:
-    if not (scale > 0 and np.isfinite(scale)):
-        raise ValueError(f"scale must be a positive number, got {scale}")
-    store.refuse_existing(out.absolute(), overwrite)
-    item, joints = _collect(source, layout, scale)
-    summary = replace(_summarise(str(source.path), item, joints), notes=source.notes)
-    if not len(item) or (strict and item.issues):
-        raise ValueError(f"nothing was imported from {source.path}:\n{summary}")
-    store.save(replace(item, rate_hz=rate_hz), out, overwrite=overwrite)
-    return summary
+def _read(path: Path, classes: Sequence[str] | None, subject: str | None, coordinates: int) -> _Source:
+    return _read_folder(path, subject, coordinates) if path.is_dir() else _read_arrays(path, classes)
 
 
 def _collect(source: _Source, layout: Layout | None, scale: float) -> tuple[StoredDataset, dict[int, int]]:
@@ -237,8 +207,8 @@ def _collect(source: _Source, layout: Layout | None, scale: float) -> tuple[Stor
             issues.append(Issue(kind="unreadable", where=record.where, detail=record.fault))
             continue
         joints[record.array.shape[2]] += 1
-        sequence, found = store.accept(record.array, layout, record.where, scale)
-        issues += found
+        sequence, faults = store.accept(record.array, layout, record.where, scale)
+        issues += faults
         if sequence is not None:
             kept.append((record, sequence))
     item = StoredDataset(
@@ -271,18 +241,14 @@ def _summarise(source: str, item: StoredDataset, joints: dict[int, int]) -> Summ
 
 def _read_arrays(path: Path, classes: Sequence[str] | None) -> _Source:
     """The recordings of an .npz file. What concerns the whole file is an error."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files if name in _ARRAYS}
-            notes = tuple(f"array {name!r} was not read" for name in archive.files if name not in _ARRAYS)
-    except (ValueError, OSError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as an .npz file without pickled objects: {error}") from None
+    arrays, others = read_npz(path, _ARRAYS)
+    notes = tuple(f"array {name!r} was not read" for name in others)
     if "x" not in arrays or "y" not in arrays:
         raise ValueError(f"{path} needs arrays `x` and `y`; it has {', '.join(arrays) or 'neither'}")
     x = arrays["x"][:, None] if arrays["x"].ndim == 4 else arrays["x"]
     if x.ndim != 5 or x.dtype.kind not in "fiu" or x.shape[4] not in (2, 3) or x.shape[1] < 1:
-        found = f"{x.dtype} {arrays['x'].shape}"
-        raise ValueError(f"{path}: x is {found}, not numbers (N, T, V, C) or (N, M, T, V, C) with C 2 or 3")
+        form = f"{x.dtype} {arrays['x'].shape}"
+        raise ValueError(f"{path}: x is {form}, not numbers (N, T, V, C) or (N, M, T, V, C) with C 2 or 3")
     for name in ("y", "lengths", "subjects"):
         if name in arrays and arrays[name].shape != (len(x),):
             raise ValueError(f"{path}: {name} must have one value for each of {len(x)} samples")
@@ -356,18 +322,18 @@ def subject_of(name: str, pattern: str | None) -> str | None:
     if pattern is None:
         return None
     try:
-        found = re.search(pattern, name)
+        match = re.search(pattern, name)
     except re.error as error:
         raise ValueError(f"the subject pattern {pattern!r} is not a regular expression: {error}") from None
-    if found is None:
+    if match is None:
         raise ValueError(f"the subject pattern {pattern!r} does not occur in the file name {name!r}")
-    return found.group(1) if found.groups() else found.group(0)
+    return match.group(1) if match.groups() else match.group(0)
 
 
 def _read_file(path: Path, coordinates: int) -> npt.NDArray[Any]:
     """One recording as (M, T, V, C); a ValueError says why it cannot be one."""
     if path.suffix.lower() == ".npy":
-        array = np.lib.format.open_memmap(path, mode="r")  # no pickle; a false header allocates nothing
+        array = open_npy(path)
         array = array[None] if array.ndim == 3 else array
         if array.ndim != 4 or array.dtype.kind not in "fiu" or array.shape[3] not in (2, 3) or len(array) < 1:
             raise ValueError(f"{array.dtype} {array.shape} is not (T, V, C) or (M, T, V, C) with C 2 or 3")
@@ -383,7 +349,7 @@ def _read_file(path: Path, coordinates: int) -> npt.NDArray[Any]:
     return numbers.reshape(1, len(rows), -1, coordinates)
 
 
-def _listed(counts: dict[Any, int]) -> str:
+def _list_counts(counts: dict[Any, int]) -> str:
     """'a (3), b (2)' of the first twelve, with the number of the rest."""
     shown = ", ".join(f"{name} ({count})" for name, count in list(counts.items())[:12])
     return shown + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")

@@ -10,13 +10,6 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_ARM = ("shoulder", "elbow", "wrist", "hand")
-_LEG = ("hip", "knee", "ankle", "foot")
-
-
-def _side(side: str, parts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"{side}_{part}" for part in parts)
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -58,13 +51,8 @@ class Layout:
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """(left, right) index pairs, by name."""
-        found = []
-        for i, joint in enumerate(self.joints):
-            if joint.startswith("left_"):
-                twin = "right_" + joint.removeprefix("left_")
-                if twin in self.joints:
-                    found.append((i, self.joints.index(twin)))
-        return tuple(found)
+        twins = {joint: joint.replace("left_", "right_", 1) for joint in self.joints if joint.startswith("left_")}
+        return tuple((self.index(one), self.index(other)) for one, other in twins.items() if other in self.joints)
 
     @property
     def mirror(self) -> tuple[int, ...]:
@@ -143,42 +131,31 @@ def union_body(layouts: Iterable[Layout]) -> Layout:
     return Layout("+".join(item.name for item in ordered), tuple(joints), tuple(edges), centre)
 
 
-def _tree(name: str, joints: tuple[str, ...], centre: str, bones: str) -> Layout:
-    """A layout from 'parent-child parent-child ...' in joint names."""
-    edges = tuple(tuple(joints.index(j) for j in bone.split("-")) for bone in bones.split())
-    return Layout(name, joints, edges, joints.index(centre))  # type: ignore[arg-type]
+def _expand(*chains: str) -> list[list[str]]:
+    """Chains of joints, each written 'a b c'; 'X' stands for the left side, and then once more for the right."""
+    sides = [(chain, side) for chain in chains for side in (("left_", "right_") if "X" in chain else ("",))]
+    return [chain.replace("X", side).split() for chain, side in sides]
 
 
-def _limbs(*chains: str) -> str:
-    """Bones along chains of joints, each chain written 'a b c'; 'X' stands for left and for right in turn."""
-    bones: list[str] = []
-    for chain in chains:
-        for side in ("left_", "right_") if "X" in chain else ("",):
-            joints = chain.replace("X", side).split()
-            bones += [f"{a}-{b}" for a, b in itertools.pairwise(joints)]
-    return " ".join(bones)
+def _tree(name: str, joints: tuple[str, ...], centre: str, bones: tuple[str, ...]) -> Layout:
+    """A layout from its joints, in order, and from chains of joints along its bones; both as `_expand` reads them."""
+    names = tuple(joint for chain in _expand(*joints) for joint in chain)
+    edges = [(names.index(a), names.index(b)) for chain in _expand(*bones) for a, b in itertools.pairwise(chain)]
+    return Layout(name, names, tuple(edges), names.index(centre))
 
 
 KINECT_V2 = _tree(
     "kinect_v2",
     (
-        "spine_base",
-        "spine_mid",
-        "neck",
-        "head",
-        *_side("left", _ARM),
-        *_side("right", _ARM),
-        *_side("left", _LEG),
-        *_side("right", _LEG),
+        "spine_base spine_mid neck head",
+        "Xshoulder Xelbow Xwrist Xhand",
+        "Xhip Xknee Xankle Xfoot",
         "spine_shoulder",
-        "left_hand_tip",
-        "left_thumb",
-        "right_hand_tip",
-        "right_thumb",
+        "Xhand_tip Xthumb",
     ),
     "spine_shoulder",
     # The hand's links as in ST-GCN's graph: tip to thumb to hand.
-    _limbs(
+    (
         "spine_base spine_mid spine_shoulder neck head",
         "spine_shoulder Xshoulder Xelbow Xwrist Xhand Xthumb Xhand_tip",
         "spine_base Xhip Xknee Xankle Xfoot",
@@ -187,18 +164,9 @@ KINECT_V2 = _tree(
 
 KINECT_V1 = _tree(
     "kinect_v1",
-    (
-        "spine_base",
-        "spine_mid",
-        "spine_shoulder",
-        "head",
-        *_side("left", _ARM),
-        *_side("right", _ARM),
-        *_side("left", _LEG),
-        *_side("right", _LEG),
-    ),
+    ("spine_base spine_mid spine_shoulder head", "Xshoulder Xelbow Xwrist Xhand", "Xhip Xknee Xankle Xfoot"),
     "spine_shoulder",
-    _limbs(
+    (
         "spine_base spine_mid spine_shoulder head",
         "spine_shoulder Xshoulder Xelbow Xwrist Xhand",
         "spine_base Xhip Xknee Xankle Xfoot",
@@ -207,34 +175,21 @@ KINECT_V1 = _tree(
 
 COCO_17 = _tree(
     "coco_17",
-    (
-        "nose",
-        "left_eye",
-        "right_eye",
-        "left_ear",
-        "right_ear",
-        *tuple(f"{s}_{p}" for p in ("shoulder", "elbow", "wrist", "hip", "knee", "ankle") for s in ("left", "right")),
-    ),
+    ("nose", "Xeye", "Xear", "Xshoulder", "Xelbow", "Xwrist", "Xhip", "Xknee", "Xankle"),
     "nose",
-    _limbs("Xankle Xknee Xhip Xshoulder nose", "Xshoulder Xelbow Xwrist", "nose Xeye Xear"),
+    ("Xankle Xknee Xhip Xshoulder nose", "Xshoulder Xelbow Xwrist", "nose Xeye Xear"),
 )
 
 OPENPOSE_18 = _tree(
     "openpose_18",
     (
-        "nose",
-        "spine_shoulder",  # OpenPose's "neck" is the midpoint of the shoulders
-        *_side("right", ("shoulder", "elbow", "wrist")),
-        *_side("left", ("shoulder", "elbow", "wrist")),
-        *_side("right", ("hip", "knee", "ankle")),
-        *_side("left", ("hip", "knee", "ankle")),
-        "right_eye",
-        "left_eye",
-        "right_ear",
-        "left_ear",
+        "nose spine_shoulder",  # OpenPose's "neck" is the midpoint of the shoulders
+        "right_shoulder right_elbow right_wrist left_shoulder left_elbow left_wrist",
+        "right_hip right_knee right_ankle left_hip left_knee left_ankle",
+        "right_eye left_eye right_ear left_ear",
     ),
     "spine_shoulder",
-    _limbs(
+    (
         "spine_shoulder Xshoulder Xelbow Xwrist",
         "Xshoulder Xhip Xknee Xankle",
         "spine_shoulder nose",
@@ -244,34 +199,18 @@ OPENPOSE_18 = _tree(
 
 OPENNI_15 = _tree(
     "openni_15",
-    (
-        "head",
-        "neck",
-        *_side("left", ("shoulder", "elbow", "hand")),
-        *_side("right", ("shoulder", "elbow", "hand")),
-        "spine_mid",
-        *_side("left", ("hip", "knee", "foot")),
-        *_side("right", ("hip", "knee", "foot")),
-    ),
+    ("head neck", "Xshoulder Xelbow Xhand", "spine_mid", "Xhip Xknee Xfoot"),
     "neck",
-    _limbs("head neck spine_mid", "neck Xshoulder Xelbow Xhand", "spine_mid Xhip Xknee Xfoot"),
+    ("head neck spine_mid", "neck Xshoulder Xelbow Xhand", "spine_mid Xhip Xknee Xfoot"),
 )
 
 # As the Florence 3D Actions dataset names its joints. They come from the same tracker as openni_15: its hands are
 # called wrists here and its feet ankles.
 FLORENCE_15 = _tree(
     "florence_15",
-    (
-        "head",
-        "neck",
-        "spine_mid",
-        *_side("left", ("shoulder", "elbow", "wrist")),
-        *_side("right", ("shoulder", "elbow", "wrist")),
-        *_side("left", ("hip", "knee", "ankle")),
-        *_side("right", ("hip", "knee", "ankle")),
-    ),
+    ("head neck spine_mid", "Xshoulder Xelbow Xwrist", "Xhip Xknee Xankle"),
     "neck",
-    _limbs("head neck spine_mid", "neck Xshoulder Xelbow Xwrist", "spine_mid Xhip Xknee Xankle"),
+    ("head neck spine_mid", "neck Xshoulder Xelbow Xwrist", "spine_mid Xhip Xknee Xankle"),
 )
 
 # Joints are the ends of the 30 bones of an Acclaim body (HDM05, CMU), after the root.
@@ -279,19 +218,12 @@ MOCAP_31 = _tree(
     "mocap_31",
     (
         "spine_base",
-        *_side("left", ("hip", "knee", "ankle", "foot", "toes")),
-        *_side("right", ("hip", "knee", "ankle", "foot", "toes")),
-        "spine_low",
-        "spine_mid",
-        "spine_shoulder",
-        "neck",
-        "skull_base",
-        "head",
-        *_side("left", ("shoulder", "elbow", "wrist", "palm", "hand", "hand_tip", "thumb")),
-        *_side("right", ("shoulder", "elbow", "wrist", "palm", "hand", "hand_tip", "thumb")),
+        "Xhip Xknee Xankle Xfoot Xtoes",
+        "spine_low spine_mid spine_shoulder neck skull_base head",
+        "Xshoulder Xelbow Xwrist Xpalm Xhand Xhand_tip Xthumb",
     ),
     "spine_shoulder",
-    _limbs(
+    (
         "spine_base spine_low spine_mid spine_shoulder neck skull_base head",
         "spine_base Xhip Xknee Xankle Xfoot Xtoes",
         "spine_shoulder Xshoulder Xelbow Xwrist Xpalm Xhand Xhand_tip",

@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedaction.data.files import check_size
+
 _HEADER_BYTES = 128
 _MOST_BYTES = 512 * 2**20  # of a file, and of any one variable after decompression
 _MATRIX, _COMPRESSED = 14, 15
@@ -37,9 +39,7 @@ def read_matrix(path: Path, variable: str) -> npt.NDArray[np.float64]:
     Raises:
         ValueError: the file is no such file, is damaged or lacks the variable.
     """
-    size = path.stat().st_size
-    if size > _MOST_BYTES:
-        raise ValueError(f"{path} has {size} bytes, more than the {_MOST_BYTES} allowed")
+    check_size(path, _MOST_BYTES)
     data = path.read_bytes()
     if data[:4] == b"\x89HDF" or data[:10] == b"MATLAB 7.3":
         raise ValueError(f"{path} is a MATLAB 7.3 (HDF5) file: save it again in MATLAB without '-v7.3'")
@@ -47,7 +47,7 @@ def read_matrix(path: Path, variable: str) -> npt.NDArray[np.float64]:
     order = marks.get(data[124:_HEADER_BYTES])
     if order is None:
         raise ValueError(f"{path} is not a MATLAB 5 file: its header does not end in a version and a byte order")
-    found: list[str] = []
+    names: list[str] = []
     try:
         for kind, body in _elements(data[_HEADER_BYTES:], order):
             if kind == _COMPRESSED:
@@ -57,10 +57,10 @@ def read_matrix(path: Path, variable: str) -> npt.NDArray[np.float64]:
             name, array = _matrix(body, order)
             if name == variable and array is not None:
                 return array
-            found.append(name)
+            names.append(name)
     except (struct.error, zlib.error, StopIteration, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error or type(error).__name__}") from None
-    raise ValueError(f"{path} has no array of numbers called {variable!r}; it has {', '.join(found) or 'nothing'}")
+    raise ValueError(f"{path} has no array of numbers called {variable!r}; it has {', '.join(names) or 'nothing'}")
 
 
 def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:

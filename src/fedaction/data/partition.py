@@ -1,7 +1,7 @@
 """Who holds what: dividing one collection of samples among clients.
 
 Each function returns one ascending int64 index array per client and a report to print. Every sample goes to
-exactly one client (but for `by_classes` when told otherwise), and the same arguments always give the same division.
+exactly one client (but for `by_classes` with `overlapping`), and the same arguments always give the same division.
 """
 
 from __future__ import annotations
@@ -49,21 +49,14 @@ class PartitionReport:
             table.add_column(heading, justify="right")
         for name, size, row in zip(self.clients, self.sizes, self.counts, strict=True):
             top = int(row.argmax())
-            share = f"{self.classes[top]} ({row[top] / size:.0%})" if size else "none"
-            table.add_row(name, str(size), f"{int((row > 0).sum())} of {len(self.classes)}", share)
+            largest = f"{self.classes[top]} ({row[top] / size:.0%})" if size else "none"
+            table.add_row(name, str(size), f"{int((row > 0).sum())} of {len(self.classes)}", largest)
         return table
 
     def __str__(self) -> str:
         text = StringIO()
         Console(file=text, width=100, color_system=None).print(self)
         return text.getvalue().rstrip()
-
-
-def by_dataset(labels: Values, datasets: Values) -> tuple[list[Indices], PartitionReport]:
-    """One client per dataset, in sorted order of the datasets' names."""
-    codes, names = _coded(datasets, len(labels), "datasets")
-    parts = [np.flatnonzero(codes == code) for code in range(len(names))]
-    return _reported("by dataset", parts, labels, names)
 
 
 def by_subject(
@@ -74,10 +67,10 @@ def by_subject(
     Dealing takes people in order of their number of samples, the largest first (ties at random, by the seed),
     and gives each to the client with the fewest samples so far.
     """
-    codes, names = _coded(subjects, len(labels), "subjects")
+    codes, names = _encode(subjects, len(labels), "subjects")
     if clients is None:
-        parts = [np.flatnonzero(codes == code) for code in range(len(names))]
-        return _reported("by subject", parts, labels, names)
+        shares = [np.flatnonzero(codes == code) for code in range(len(names))]
+        return _report("by subject", shares, labels, names)
     _check_clients(clients, len(names), "people")
     sizes = np.bincount(codes, minlength=len(names))
     order = numpy_generator(seed, "partition", "by_subject").permutation(len(names))
@@ -87,7 +80,7 @@ def by_subject(
     for person in order:
         owner[person] = load.argmin()
         load[owner[person]] += sizes[person]
-    return _reported("by subject", _split_by(owner[codes], clients), labels)
+    return _report("by subject", _split_by(owner[codes], clients), labels)
 
 
 def by_class_shards(
@@ -97,7 +90,7 @@ def by_class_shards(
 
     With two shards a client holds two classes or a few more (McMahan et al. 2017, the pathological split).
     """
-    codes, _ = _coded(labels, len(labels), "labels")
+    codes, _ = _encode(labels, len(labels), "labels")
     if shards < 1:
         raise ValueError(f"shards must be at least 1, got {shards}")
     _check_clients(clients, len(codes) // shards, f"samples for {shards} shards each")
@@ -105,8 +98,8 @@ def by_class_shards(
     mixed = rng.permutation(len(codes))
     pieces = np.array_split(mixed[np.argsort(codes[mixed], kind="stable")], clients * shards)
     dealt = rng.permutation(clients * shards).reshape(clients, shards)
-    parts = [np.sort(np.concatenate([pieces[piece] for piece in row])) for row in dealt]
-    return _reported(f"{shards} class shards each", parts, labels)
+    shares = [np.sort(np.concatenate([pieces[piece] for piece in row])) for row in dealt]
+    return _report(f"{shards} class shards each", shares, labels)
 
 
 def by_classes(
@@ -124,12 +117,12 @@ def by_classes(
             Neighbouring pairs share most of their classes, so that a sample may be at many clients, or at none.
             Otherwise every sample is at exactly one.
     """
-    codes, names = _coded(labels, len(labels), "labels")
+    codes, names = _encode(labels, len(labels), "labels")
     if not 1 <= each <= len(names):
         raise ValueError(f"each client can have 1 to {len(names)} classes, not {each}")
     if overlapping:
-        parts = _sliding(codes, len(names), clients, each, seed)
-        return _reported(f"{each} classes each, overlapping", parts, labels)
+        shares = _sliding(codes, len(names), clients, each, seed)
+        return _report(f"{each} classes each, overlapping", shares, labels)
     if clients * each < len(names):
         raise ValueError(f"{clients} clients with {each} classes each cannot hold all {len(names)} classes")
     order = numpy_generator(seed, "partition", "by_classes").permutation(len(names))
@@ -141,12 +134,12 @@ def by_classes(
         rows = numpy_generator(seed, "partition", "by_classes", code).permutation(np.flatnonzero(codes == code))
         for owner, some in zip(own, np.array_split(rows, len(own)), strict=True):
             pieces[owner].append(some)
-    found = [np.sort(np.concatenate(piece)).astype(np.int64) for piece in pieces]
-    if not all(len(part) for part in found):
+    shares = [np.sort(np.concatenate(piece)).astype(np.int64) for piece in pieces]
+    if not all(len(share) for share in shares):
         raise ValueError(
             f"some classes have too few samples for {clients} clients with {each} classes each: use fewer"
         )
-    return _reported(f"{each} classes each", found, labels)
+    return _report(f"{each} classes each", shares, labels)
 
 
 def _sliding(codes: Indices, classes: int, clients: int, each: int, seed: int) -> list[Indices]:
@@ -158,13 +151,13 @@ def _sliding(codes: Indices, classes: int, clients: int, each: int, seed: int) -
         )
     sizes = np.bincount(codes, minlength=classes)
     order = np.argsort(sizes, kind="stable")
-    found: list[Indices] = []
+    shares: list[Indices] = []
     for pair in range(clients // 2):
         window = {*order[pair : pair + each // 2].tolist(), *order[::-1][pair : pair + each // 2].tolist()}
         rows = np.flatnonzero(np.isin(codes, sorted(window)))
         mixed = numpy_generator(seed, "partition", "sliding", pair).permutation(rows)
-        found += [np.sort(half).astype(np.int64) for half in np.array_split(mixed, 2)]
-    return found
+        shares += [np.sort(half).astype(np.int64) for half in np.array_split(mixed, 2)]
+    return shares
 
 
 def dirichlet(
@@ -180,7 +173,7 @@ def dirichlet(
         retries: how many draws to make before giving up with an error.
         seed: run seed.
     """
-    codes, names = _coded(labels, len(labels), "labels")
+    codes, names = _encode(labels, len(labels), "labels")
     if not (alpha > 0 and np.isfinite(alpha)):
         raise ValueError(f"alpha must be a positive number, got {alpha}")
     if minimum < 1 or retries < 1:
@@ -192,15 +185,15 @@ def dirichlet(
         owner = np.empty(len(codes), dtype=np.int64)
         for code in range(len(names)):
             members = rng.permutation(np.flatnonzero(codes == code))
-            share = rng.dirichlet(np.full(clients, alpha))
-            if not np.isfinite(share).all():  # every gamma draw underflowed: the limit is one client taking all
-                share = np.eye(clients)[rng.integers(clients)]
-            cuts = np.rint(np.cumsum(share)[:-1] * len(members)).astype(np.int64)
+            proportions = rng.dirichlet(np.full(clients, alpha))
+            if not np.isfinite(proportions).all():  # every gamma draw underflowed: the limit is one client taking all
+                proportions = np.eye(clients)[rng.integers(clients)]
+            cuts = np.rint(np.cumsum(proportions)[:-1] * len(members)).astype(np.int64)
             for client, piece in enumerate(np.split(members, cuts)):
                 owner[piece] = client
         best = max(best, smallest := int(np.bincount(owner, minlength=clients).min()))
         if smallest >= minimum:
-            return _reported(f"Dirichlet, alpha {alpha:g}", _split_by(owner, clients), labels)
+            return _report(f"Dirichlet, alpha {alpha:g}", _split_by(owner, clients), labels)
     raise ValueError(
         f"in {retries} draws some client always had fewer than {minimum} of the {len(codes)} samples (at "
         f"best {best}): use fewer clients than {clients}, a larger alpha than {alpha:g} or a smaller minimum"
@@ -208,10 +201,10 @@ def dirichlet(
 
 
 def iid(labels: Values, *, clients: int, seed: int = 0) -> tuple[list[Indices], PartitionReport]:
-    """Samples shuffled and cut into parts whose sizes differ by one at most."""
+    """Samples shuffled and cut into shares whose sizes differ by one at most."""
     _check_clients(clients, len(labels), "samples")
     order = numpy_generator(seed, "partition", "iid").permutation(len(labels))
-    return _reported("iid", [np.sort(part) for part in np.array_split(order, clients)], labels)
+    return _report("iid", [np.sort(share) for share in np.array_split(order, clients)], labels)
 
 
 def divide(
@@ -243,7 +236,7 @@ def divide(
 def choose_test(
     labels: npt.NDArray[np.int64],
     subjects: npt.NDArray[np.str_] | None,
-    parts: Sequence[Indices],
+    shares: Sequence[Indices],
     *,
     test: float | Sequence[str],
     cross_subject: bool = True,
@@ -254,7 +247,7 @@ def choose_test(
     Args:
         labels: (N,) class of each sample.
         subjects: (N,) person of each sample, or None when not known.
-        parts: the clients' indices.
+        shares: the clients' indices.
         test: the test people's names, or a share of the samples.
         cross_subject: with a share, keep test people out of training wherever people are known. Clients that
             own whole people are split one by one; otherwise one set of test people serves all clients, so
@@ -266,9 +259,9 @@ def choose_test(
         if subjects is None:
             raise ValueError("test people are named, but the samples do not say who performed them")
         return np.isin(subjects, list(test))
-    scopes = list(parts)
+    scopes = list(shares)
     if subjects is not None and cross_subject:
-        owned = sum(len(set(subjects[part].tolist())) for part in parts)
+        owned = sum(len(set(subjects[share].tolist())) for share in shares)
         everyone = len(set(subjects.tolist()))
         if owned > everyone > 1:  # somebody's samples lie with two clients
             scopes = [np.arange(len(labels))]
@@ -291,7 +284,7 @@ def split_by_subject(subjects: Values, *, test: float | Sequence[str], seed: int
             random until the test samples reach it. One person at least stays in training.
         seed: run seed.
     """
-    codes, names = _coded(subjects, len(subjects), "subjects")
+    codes, names = _encode(subjects, len(subjects), "subjects")
     if isinstance(test, int | float):
         _check_share(test)
         if len(names) < 2:
@@ -310,7 +303,7 @@ def split_by_subject(subjects: Values, *, test: float | Sequence[str], seed: int
 
 def split_stratified(labels: Values, *, test: float, seed: int = 0) -> tuple[Indices, Indices]:
     """Training and test indices with about the share `test` of each class for test; neither side is empty."""
-    codes, names = _coded(labels, len(labels), "labels")
+    codes, names = _encode(labels, len(labels), "labels")
     _check_share(test)
     if len(codes) < 2:
         raise ValueError("a split needs at least two samples")
@@ -329,7 +322,7 @@ def _check_share(test: float) -> None:
         raise ValueError(f"the share of test samples must lie between 0 and 1, got {test}")
 
 
-def _coded(values: Values, count: int, what: str) -> tuple[Indices, tuple[str, ...]]:
+def _encode(values: Values, count: int, what: str) -> tuple[Indices, tuple[str, ...]]:
     """Values as positions in the sorted list of distinct values, and that list as text."""
     array = np.asarray(values)
     if array.ndim != 1 or len(array) != count:
@@ -353,10 +346,12 @@ def _split_by(owner: Indices, clients: int) -> list[Indices]:
     return [np.flatnonzero(owner == client) for client in range(clients)]
 
 
-def _reported(
-    kind: str, parts: list[Indices], labels: Values, names: tuple[str, ...] | None = None
+def _report(
+    kind: str, shares: list[Indices], labels: Values, names: tuple[str, ...] | None = None
 ) -> tuple[list[Indices], PartitionReport]:
-    codes, classes = _coded(labels, len(labels), "labels")
-    counts = np.stack([np.bincount(codes[part], minlength=len(classes)) for part in parts])
-    width = len(str(len(parts) - 1))
-    return parts, PartitionReport(kind, names or tuple(f"{i:0{width}d}" for i in range(len(parts))), classes, counts)
+    codes, classes = _encode(labels, len(labels), "labels")
+    counts = np.stack([np.bincount(codes[share], minlength=len(classes)) for share in shares])
+    width = len(str(len(shares) - 1))
+    return shares, PartitionReport(
+        kind, names or tuple(f"{i:0{width}d}" for i in range(len(shares))), classes, counts
+    )

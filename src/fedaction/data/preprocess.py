@@ -22,6 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedaction.data.files import to_float32
 from fedaction.data.layout import Layout
 
 _CHUNK = 64  # sequences worked on at once: enough to make calls cheap, few enough to stay near the cache
@@ -228,8 +229,7 @@ def check_sequence(given: npt.ArrayLike, layout: Layout, where: str) -> npt.NDAr
         raise ValueError(f"{where}: layout {layout.name!r} has {len(layout)} joints, the data have {array.shape[2]}")
     if array.shape[0] < 1 or array.shape[3] not in (2, 3):
         raise ValueError(f"{where}: expected at least one body and 2 or 3 coordinates, got shape {array.shape}")
-    with np.errstate(over="ignore"):  # a value too large for float32 becomes infinity and is mended as such
-        return array.astype(np.float32, copy=False)
+    return to_float32(array)
 
 
 def _prepare_chunk(sequences: Sequence[npt.NDArray[np.float32]], bodies: int, layout: Layout, frames: int) -> Tensor:

@@ -14,10 +14,11 @@ import torch
 from fedaction.data import partition
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.dataset import Issue, Kind, StoredDataset, count_issues
+from fedaction.data.files import to_float32
 from fedaction.data.layout import Layout
 from fedaction.data.preprocess import mend, prepare
 from fedaction.data.samples import Examples
-from fedaction.data.store_file import StoreWriter, is_store, known_layout, load, refuse_existing, save
+from fedaction.data.store_file import StoreWriter, is_store, load, parse_layout, refuse_existing, save
 from fedaction.federation.seeds import derive
 
 __all__ = [
@@ -29,8 +30,8 @@ __all__ = [
     "clients_from_store",
     "count_issues",
     "is_store",
-    "known_layout",
     "load",
+    "parse_layout",
     "refuse_existing",
     "save",
 ]
@@ -54,15 +55,14 @@ def accept(
     if layout is not None and joints != len(layout):
         detail = f"{joints} joints, layout {layout.name!r} has {len(layout)}"
         return None, [Issue(kind="joint_count", where=where, detail=detail)]
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinity and is mended as such
-        sequence, mended = mend((array * scale if scale != 1 else array).astype(np.float32, copy=False))
+    sequence, mended = mend(to_float32(array * scale if scale != 1 else array))
     absent = length - int((sequence != 0).any(axis=(0, 2, 3)).sum())
     if absent == length:
         return None, [Issue(kind="empty", where=where, detail=f"none of its {length} frames is usable")]
-    found: list[tuple[Kind, int]] = [("nan_frames", mended), ("zero_frames", absent)]
+    faults: list[tuple[Kind, int]] = [("nan_frames", mended), ("zero_frames", absent)]
     return sequence, [
         Issue(kind=kind, where=where, count=count, detail=f"{count} of {length} frames")
-        for kind, count in found
+        for kind, count in faults
         if count
     ]
 
@@ -127,24 +127,24 @@ def clients_from_store(
         people = np.array(item.subjects)[kept] if item.subjects else None
         own = derive(seed, item.name)
         if by == "dataset":
-            parts, names = [np.arange(len(labels))], [item.name]
+            shares, names = [np.arange(len(labels))], [item.name]
         else:
-            parts, given = partition.divide(
+            shares, given = partition.divide(
                 labels, people, by=by, clients=clients, alpha=alpha, shards=shards, seed=own
             )
             names = [f"{item.name}-{name}" for name in given.clients]
         if sides is None:
-            tested = partition.choose_test(labels, people, parts, test=split, cross_subject=cross_subject, seed=own)
+            tested = partition.choose_test(labels, people, shares, test=split, cross_subject=cross_subject, seed=own)
         else:
             tested = sides[kept] == "test"
-        for part, name in zip(parts, names, strict=True):
-            held = range(len(item.classes)) if shared_classes else np.unique(labels[part]).tolist()
+        for share, name in zip(shares, names, strict=True):
+            held = range(len(item.classes)) if shared_classes else np.unique(labels[share]).tolist()
             halves = []
-            for side, mask in (("training", ~tested[part]), ("test", tested[part])):
-                chosen = part[mask]
+            for side, mask in (("training", ~tested[share]), ("test", tested[share])):
+                chosen = share[mask]
                 if not len(chosen):
                     raise ValueError(
-                        f"client {name!r} has no {side} sample among its {len(part)}: use fewer clients, "
+                        f"client {name!r} has no {side} sample among its {len(share)}: use fewer clients, "
                         "another split, or cross_subject=False"
                     )
                 y = torch.from_numpy(np.searchsorted(np.array(held), labels[chosen]))

@@ -10,8 +10,6 @@ A store is a folder with two files:
 One `.npy` rather than one file per sample or a safetensors file, because NumPy maps it into memory: a store larger
 than memory can be written and opened, and samples are views of the file. It needs no pickle, and its header says
 shape and type, so that a damaged or foreign file is refused before any of it is used.
-
-Version 1 had no splits, and kept absent bodies: frames (total frames, bodies M, V, C). It is still read.
 """
 
 from __future__ import annotations
@@ -20,26 +18,25 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedaction.data.dataset import Issue, StoredDataset, count_issues
+from fedaction.data.files import check_finite, open_npy, read_header
 from fedaction.data.layout import LAYOUTS, Layout
 
 FORMAT = "fedaction-skeletons"
 VERSION = 2
 HEADER, FRAMES = "dataset.json", "frames.npy"
-_MOST_HEADER_BYTES = 256 * 2**20
-_CHECK_ROWS = 65536  # rows checked for finiteness at a time, so that a check never needs the whole file
 _NPY_HEADER_BYTES = 128  # kept free at the start of frames.npy until the number of rows is known
 
 
-class _Header(BaseModel):
+class _StoreHeader(BaseModel):
     """The contents of dataset.json."""
 
     model_config = ConfigDict(extra="forbid")
@@ -55,8 +52,8 @@ class _Header(BaseModel):
     names: list[str]
     skipped: dict[str, int]
     issues: list[Issue]
-    bodies: list[int] = []
-    splits: dict[str, list[Literal["train", "test", ""]]] = {}
+    bodies: list[int]
+    splits: dict[str, list[Literal["train", "test", ""]]]
 
 
 class StoreWriter:
@@ -89,7 +86,7 @@ class StoreWriter:
         """
         self._out = Path(out).absolute()
         refuse_existing(self._out, overwrite)
-        self._header = _Header(
+        self._header = _StoreHeader(
             format=FORMAT,
             version=VERSION,
             layout=layout.to_dict(),
@@ -101,6 +98,8 @@ class StoreWriter:
             names=[],
             skipped={},
             issues=[],
+            bodies=[],
+            splits={},
         )
         self._joints = len(layout)
         self._coordinates = 0  # not known before the first sample
@@ -201,19 +200,19 @@ def save(dataset: StoredDataset, out: str | Path, *, overwrite: bool = False) ->
         writer.finish(dataset.issues)
 
 
-def refuse_existing(out: Path, overwrite: bool) -> None:
-    """Refuses to write over anything but a store, and over a store unless told to."""
-    if not out.exists():
-        return
-    if not overwrite:
-        raise FileExistsError(f"{out} exists already: choose another folder, or ask to overwrite it")
-    if not is_store(out):
-        raise FileExistsError(f"{out} is not a skeleton store, so it is not overwritten: choose another folder")
-
-
 def is_store(path: Path) -> bool:
     """Whether a path looks like a skeleton store."""
     return (path / HEADER).is_file() and (path / FRAMES).is_file()
+
+
+def refuse_existing(
+    out: Path, overwrite: bool, known: Callable[[Path], bool] = is_store, kind: str = "skeleton store"
+) -> None:
+    """Refuses to write over anything but a store of a kind, and over such a store unless `overwrite` is set."""
+    if out.exists() and not known(out):
+        raise FileExistsError(f"{out} is not a {kind}, so it is not overwritten: choose another folder")
+    if out.exists() and not overwrite:
+        raise FileExistsError(f"{out} exists already: choose another folder, or ask to overwrite it")
 
 
 def load(path: str | Path) -> StoredDataset:
@@ -224,15 +223,7 @@ def load(path: str | Path) -> StoredDataset:
             f"{path} is not a skeleton store: it needs {HEADER} and {FRAMES}. Make one out of recordings "
             "with `fedaction data import`, or of a public dataset with `fedaction data prepare`"
         )
-    size = (path / HEADER).stat().st_size
-    if size > _MOST_HEADER_BYTES:
-        raise ValueError(f"{path / HEADER} has {size} bytes, more than the {_MOST_HEADER_BYTES} allowed")
-    try:
-        header = _Header.model_validate_json((path / HEADER).read_bytes())
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ValueError(f"{path / HEADER} is not a valid store header: {place}: {first['msg']}") from None
+    header = read_header(path / HEADER, _StoreHeader, "store header")
     layout = _check_header(header, path)
     return StoredDataset(
         name=path.name,
@@ -248,7 +239,7 @@ def load(path: str | Path) -> StoredDataset:
     )
 
 
-def known_layout(spec: dict[str, object], where: str) -> Layout:
+def parse_layout(spec: dict[str, object], where: str) -> Layout:
     """A layout from its description; one that takes a built-in layout's name must be that layout."""
     try:
         layout = Layout.from_dict(spec)
@@ -281,19 +272,13 @@ def move_into_place(new: Path, out: Path) -> None:
     shutil.rmtree(old)
 
 
-def _rows(header: _Header) -> int:
+def _rows(header: _StoreHeader) -> int:
     """First dimension of frames.npy."""
-    if header.version == 1:
-        return sum(header.lengths)
     return sum(bodies * length for bodies, length in zip(header.bodies, header.lengths, strict=True))
 
 
-def _sequences(frames: npt.NDArray[np.float32], header: _Header) -> list[npt.NDArray[np.float32]]:
+def _sequences(frames: npt.NDArray[np.float32], header: _StoreHeader) -> list[npt.NDArray[np.float32]]:
     """Views (M, T, V, C) of the mapped frames."""
-    if header.version == 1:
-        stops = np.cumsum(header.lengths)
-        pairs = zip(stops, header.lengths, strict=True)
-        return [frames[stop - length : stop].transpose(1, 0, 2, 3) for stop, length in pairs]
     views: list[npt.NDArray[np.float32]] = []
     first = 0
     for bodies, length in zip(header.bodies, header.lengths, strict=True):
@@ -308,21 +293,21 @@ def _npy_header(shape: tuple[int, ...]) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
 
 
-def _check_header(header: _Header, path: Path) -> Layout:
+def _check_header(header: _StoreHeader, path: Path) -> Layout:
     """Refuses a header whose parts do not fit together; returns its layout."""
     where = f"{path}: {HEADER}"
-    if header.version not in (1, VERSION):
+    if header.version != VERSION:
         raise ValueError(
-            f"{where} has format version {header.version}; this release reads version {VERSION}, and 1. Import or "
-            "prepare the data again"
+            f"{where} has format version {header.version}; this release reads version {VERSION}. Import or prepare "
+            "the data again"
         )
-    layout = known_layout(header.layout, where)
+    layout = parse_layout(header.layout, where)
     count = len(header.lengths)
     each: list[tuple[str, Sequence[object] | None]] = [
         ("labels", header.labels),
         ("names", header.names),
         ("subjects", header.subjects),
-        ("bodies", header.bodies if header.version > 1 else None),
+        ("bodies", header.bodies),
         *((f"{protocol!r} splits", sides) for protocol, sides in header.splits.items()),
     ]
     for what, values in each:
@@ -330,37 +315,30 @@ def _check_header(header: _Header, path: Path) -> Layout:
             raise ValueError(f"{where} has {len(values)} {what} for {count} samples")
     if min(header.lengths, default=0) < 1 or min(header.bodies, default=1) < 1:
         raise ValueError(f"{where} must list at least one sample, each with at least one body and one frame")
-    if len(set(header.classes)) != len(header.classes):
-        raise ValueError(f"{where} names a class twice")
-    wrong = [label for label in header.labels if not 0 <= label < len(header.classes)]
-    if wrong:
-        raise ValueError(f"{where} has label {wrong[0]}, but only {len(header.classes)} classes")
+    check_labels(header.labels, header.classes, where)
     if header.skipped != count_issues(header.issues):
         raise ValueError(f"{where}: the counts of what was skipped do not agree with the list of issues")
     return layout
 
 
-def _check_frames(path: Path, header: _Header) -> npt.NDArray[np.float32]:
+def check_labels(labels: Sequence[int], classes: Sequence[str], where: str) -> None:
+    """Refuses labels that are not positions in a list of different classes."""
+    if len(set(classes)) != len(classes):
+        raise ValueError(f"{where} names a class twice")
+    wrong = [label for label in labels if not 0 <= label < len(classes)]
+    if wrong:
+        raise ValueError(f"{where} has label {wrong[0]}, but only {len(classes)} classes")
+
+
+def _check_frames(path: Path, header: _StoreHeader) -> npt.NDArray[np.float32]:
     """Maps the frames into memory after checking type, shape, size and values."""
-    try:
-        frames = np.asarray(np.lib.format.open_memmap(path, mode="r"))  # unlike np.load: no pickle, and no zip either
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise ValueError(f"{path} is damaged or is not a NumPy file: {error}") from None
+    frames = open_npy(path)
     joints, total = len(header.layout["joints"]), _rows(header)
     if frames.dtype != np.dtype("<f4"):
         raise ValueError(f"{path} holds {frames.dtype}; a store holds float32")
-    form = ("frames", "bodies") if header.version == 1 else ("bodies times frames",)
-    if (
-        frames.ndim != len(form) + 2
-        or frames.shape[-2] != joints
-        or frames.shape[-1] not in (2, 3)
-        or not frames.size
-    ):
-        raise ValueError(f"{path} has shape {frames.shape}; expected ({', '.join(form)}, {joints} joints, 2 or 3)")
+    if frames.ndim != 3 or frames.shape[1] != joints or frames.shape[2] not in (2, 3) or not frames.size:
+        raise ValueError(f"{path} has shape {frames.shape}; expected (bodies times frames, {joints} joints, 2 or 3)")
     if len(frames) != total:
         raise ValueError(f"{path} has {len(frames)} rows; {HEADER} says {total}")
-    for first in range(0, total, _CHECK_ROWS):
-        finite = np.isfinite(frames[first : first + _CHECK_ROWS]).reshape(-1, frames[0].size).all(axis=1)
-        if not finite.all():
-            raise ValueError(f"{path}: row {first + int(np.argmin(finite))} has a value that is not finite")
+    check_finite(frames, path)
     return frames

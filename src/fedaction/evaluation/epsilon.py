@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+_DRAWS = 50  # of what chance gives
+
 
 @dataclass(frozen=True)
 class Epsilon:
@@ -65,32 +67,20 @@ def empirical_epsilon(p: Tensor, q: Tensor, bins: int = 10, smoothing: float = 1
     return Epsilon(value, torch.linspace(0, 1, bins + 1, dtype=torch.float64), shares[0], shares[1], used)
 
 
-def chance_epsilon(
-    p: Tensor,
-    replaced: int,
-    random: torch.Generator,
-    draws: int = 50,
-    bins: int = 10,
-    smoothing: float = 1.0,
-    least: int = 10,
-) -> float:
-    """What chance alone gives: the mean `empirical_epsilon` when samples are replaced by samples of the same set.
+def chance_epsilon(p: Tensor, replaced: int, random: torch.Generator) -> float:
+    """What chance gives: the mean `empirical_epsilon` when samples are replaced by samples of the same set.
 
     Args:
         p: (N,) probabilities on D.
         replaced: how many of them, chosen at random, give way to others drawn from p.
         random: of the choices.
-        draws: how often it is done.
-        bins: see `empirical_epsilon`, as `smoothing` and `least`.
-        smoothing: as there.
-        least: as there.
     """
-    found: list[float] = []
-    for _ in range(draws):
+    values: list[float] = []
+    for _ in range(_DRAWS):
         kept = torch.randperm(len(p), generator=random)[replaced:]
         drawn = torch.randint(len(p), (replaced,), generator=random)
-        found.append(empirical_epsilon(p, p[torch.cat([kept, drawn])], bins, smoothing, least).value)
-    known = [value for value in found if not math.isnan(value)]
+        values.append(empirical_epsilon(p, p[torch.cat([kept, drawn])]).value)
+    known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
 
 

@@ -41,7 +41,7 @@ def joint_map(source: Layout, target: Layout, others: Iterable[Layout] = ()) -> 
     return weights
 
 
-def mapped(x: Tensor, source: Layout, target: Layout, others: Iterable[Layout] = ()) -> Tensor:
+def map_joints(x: Tensor, source: Layout, target: Layout, others: Iterable[Layout] = ()) -> Tensor:
     """(N, M, T, V, C) sequences of one layout as (N, M, T, W, C) of another; arguments as in `joint_map`.
 
     They are then centred and aligned on the target's own joints, as its clients' sequences are. Sequences that
@@ -63,12 +63,12 @@ def _links(layouts: set[Layout]) -> dict[str, set[str]]:
         for a, b in own.edges:
             one, other = own.joints[a], own.joints[b]
             finer = [item for item in layouts if len(item) > len(own) and {one, other} <= set(item.joints)]
-            if all(_linked(item, one, other) for item in finer):
+            if all(_has_link(item, one, other) for item in finer):
                 links.setdefault(one, set()).add(other)
                 links.setdefault(other, set()).add(one)
     return links
 
 
-def _linked(layout: Layout, one: str, other: str) -> bool:
+def _has_link(layout: Layout, one: str, other: str) -> bool:
     pair = {layout.index(one), layout.index(other)}
     return any({a, b} == pair for a, b in layout.edges)

@@ -59,7 +59,7 @@ def knn_predict(
         train, test = F.normalize(train, dim=1), F.normalize(test, dim=1)
     classes = int(train_labels.max()) + 1
     labels = train_labels.to(train.device)
-    found: list[Tensor] = []
+    predicted: list[Tensor] = []
     for rows in test.split(max(1, _CHUNK // len(train))):
         nearness = rows @ train.T if distance == "cosine" else -torch.cdist(rows, train)
         # topk leaves the order of equals open; a stable sort does not.
@@ -70,8 +70,8 @@ def knn_predict(
             # Less the nearest one's, which changes no winner and cannot overflow.
             weights = torch.exp((nearness - nearness[:, :1]) / temperature)
         votes = nearness.new_zeros(len(rows), classes).scatter_add_(1, labels[place], weights)
-        found.append(votes.argmax(1))  # the first of equals
-    return torch.cat(found)
+        predicted.append(votes.argmax(1))  # the first of equals
+    return torch.cat(predicted)
 
 
 def _check(train: Tensor, labels: Tensor, test: Tensor, k: int, distance: str, temperature: float | None) -> None:

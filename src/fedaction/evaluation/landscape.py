@@ -61,9 +61,9 @@ def loss_surface(
     places = torch.linspace(-radius, radius, steps, dtype=torch.float64).tolist()
     surface = torch.empty(steps, steps, dtype=torch.float64)
     for i, a in enumerate(places):
-        row = _moved(weights, one, a)
+        row = _move(weights, one, a)
         for j, b in enumerate(places):
-            surface[i, j] = loss(_moved(row, other, b))
+            surface[i, j] = loss(_move(row, other, b))
     return surface
 
 
@@ -104,5 +104,5 @@ def shape_of(surface: Tensor, radius: float = 1.0) -> Shape:
     )
 
 
-def _moved(weights: Tree, direction: Tree, by: float) -> dict[str, Tensor]:
+def _move(weights: Tree, direction: Tree, by: float) -> dict[str, Tensor]:
     return {name: torch.add(w, direction[name], alpha=by) if name in direction else w for name, w in weights.items()}

@@ -19,7 +19,7 @@ _CHUNK = 1 << 22  # similarities held at once
 _GRID = 2.0**40  # similarities nearer than this many parts of 1 are equal
 
 
-def pooled_map(x: Tensor, pooling: Pooling = "mean") -> Tensor:
+def pool_map(x: Tensor, pooling: Pooling = "mean") -> Tensor:
     """(N, T, H, W, C) maps of a network's last stage to (N, F) features.
 
     Args:
@@ -66,9 +66,9 @@ def retrieval(
     for rows, want in zip(queries.split(step), wanted.split(step), strict=True):
         # Equal vectors may get products that differ in their last bits, by where they lie in the matrix.
         nearness = (rows @ gallery.T).mul_(_GRID).round_()
-        found = labels[nearness.argsort(dim=1, descending=True, stable=True)]
+        ranked = labels[nearness.argsort(dim=1, descending=True, stable=True)]
         for k in right:
-            near = found[:, :k]
+            near = ranked[:, :k]
             if rule == "any":
                 answered = (near == want[:, None]).any(1)
             else:

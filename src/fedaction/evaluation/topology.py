@@ -35,11 +35,11 @@ def shared_cosine(one: Tensor, own: Layout, other: Tensor, others: Layout) -> fl
 def similarities(graphs: Mapping[str, Tensor], layouts: Mapping[str, Layout]) -> Tensor:
     """(K, K) float64 `shared_cosine` between clients, in the order of `graphs`; `layouts` has each client's."""
     names = list(graphs)
-    found = torch.empty(len(names), len(names), dtype=torch.float64)
+    matrix = torch.empty(len(names), len(names), dtype=torch.float64)
     for i, a in enumerate(names):
         for j, b in enumerate(names[: i + 1]):
-            found[i, j] = found[j, i] = shared_cosine(graphs[a], layouts[a], graphs[b], layouts[b])
-    return found
+            matrix[i, j] = matrix[j, i] = shared_cosine(graphs[a], layouts[a], graphs[b], layouts[b])
+    return matrix
 
 
 def between(matrix: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.network import build_encoder
 from fedaction.methods.settings import NetworkSettings
 from fedaction.methods.spherical import SeparationForm, angular_margin, scaled_gradient, separation, spread_out
-from fedaction.models.fdarn import FDARN as Network
+from fedaction.models.fdarn import FDARNNetwork as Network
 
 Without = Literal["nothing", "psi_sc", "psi_pc", "phi_a", "phi_e", "psi_md", "L_sep", "L_sp"]
 

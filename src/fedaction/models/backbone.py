@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,35 @@ from fedaction.models.heads import Classifier
 from fedaction.models.layers import BatchNorm
 
 Coefficients = tuple[float, float, float]
+
+
+class BackboneOptions(TypedDict, total=False):
+    """What every skeleton network passes on to `Backbone`, which says what each is."""
+
+    projection: int | None
+    adaptive: bool
+    coefficients: Coefficients | None
+
+
+def plan_units(channels: int, width: int, units: tuple[int, ...]) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """A network's units in blocks whose first unit (but for the first block's) halves the frames.
+
+    Args:
+        channels: coordinates per joint.
+        width: channels of the first block; doubled in each of the next.
+        units: units in each block.
+
+    Returns:
+        Inputs, outputs and stride of each unit; and the index of each block's first unit, then the number of units.
+    """
+    plans: list[tuple[int, int, int]] = []
+    cuts, inputs = [0], channels
+    for block, count in enumerate(units):
+        for i in range(count):
+            plans.append((inputs, width * 2**block, 2 if block > 0 and i == 0 else 1))
+            inputs = width * 2**block
+        cuts.append(len(plans))
+    return plans, cuts
 
 
 class Topology(nn.Module):
@@ -125,7 +154,7 @@ class Backbone(nn.Module):
         """
         count, bodies = x.shape[:2]
         if enter == 0:
-            x = self._normalised(x)
+            x = self._normalise(x)
         x = x.flatten(0, 1)  # N*M, T, V, C
         graph = self.topology(unique)
         for index in range(enter, self.blocks if leave is None else leave):
@@ -139,7 +168,7 @@ class Backbone(nn.Module):
             features = self.projection(features)
         return features if output == "projected" else self.classifier(features)
 
-    def _normalised(self, x: Tensor) -> Tensor:
+    def _normalise(self, x: Tensor) -> Tensor:
         count, bodies, frames, joints, channels = x.shape
         if self.apart:
             y = self.data_norm(x.transpose(1, 2).reshape(count, frames, -1))

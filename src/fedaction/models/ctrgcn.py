@@ -6,10 +6,12 @@ values are theirs but for the classifier's, which is drawn as in every network h
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
-from fedaction.models.backbone import Backbone, Coefficients
+from fedaction.models.backbone import Backbone, BackboneOptions, plan_units
 from fedaction.models.layers import BatchNorm, MultiScaleTemporal, draw, fan_out_std, shortcut
 
 
@@ -58,7 +60,7 @@ class RefinedGraphConv(nn.Module):
         return torch.einsum("knvwo,ntvko->ntwo", refined, value)
 
 
-class Unit(nn.Module):
+class CTRGCNUnit(nn.Module):
     """Refined graph convolution, then a multi-scale convolution over time, with a residual around each."""
 
     def __init__(
@@ -92,9 +94,7 @@ class CTRGCN(Backbone):
         bodies: bodies whose coordinates are normalised apart.
         width: channels of the first block, a multiple of 4; doubled in each of the next two.
         units: units in each block.
-        projection: width of a shared linear layer before the classifier; None: none.
-        adaptive: whether the topology has I and U.
-        coefficients: fixed alpha, beta, gamma; None: learned.
+        options: projection, adaptive and coefficients, see `Backbone`.
     """
 
     def __init__(
@@ -106,34 +106,17 @@ class CTRGCN(Backbone):
         bodies: int = 2,
         width: int = 64,
         units: tuple[int, int, int] = (4, 3, 3),
-        projection: int | None = None,
-        adaptive: bool = False,
-        coefficients: Coefficients | None = None,
+        **options: Unpack[BackboneOptions],
     ) -> None:
         if width < 4 or width % 4:
             raise ValueError(f"CTR-GCN's width must be a multiple of 4, its temporal branches; it is {width}")
-        super().__init__(
-            graph,
-            channels=channels,
-            classes=classes,
-            features=width * 4,
-            bodies=bodies,
-            projection=projection,
-            adaptive=adaptive,
-            coefficients=coefficients,
-        )
+        super().__init__(graph, channels=channels, classes=classes, features=width * 4, bodies=bodies, **options)
         self.data_norm.spread = 0.0
+        plans, self.cuts = plan_units(channels, width, units)
         self.units = nn.ModuleList()
-        self.cuts = [0]  # the index of each block's first unit, and the end
-        inputs = channels
-        for block, count in enumerate(units):
-            for i in range(count):
-                first, outputs = not self.units, width * 2**block
-                relations = 8 if first and channels <= 9 else max(inputs // 8, 1)
-                stride = 2 if block > 0 and i == 0 else 1
-                self.units.append(Unit(inputs, outputs, len(graph), relations, stride, residual=not first))
-                inputs = outputs
-            self.cuts.append(len(self.units))
+        for i, (inputs, outputs, stride) in enumerate(plans):
+            relations = 8 if i == 0 and channels <= 9 else max(inputs // 8, 1)
+            self.units.append(CTRGCNUnit(inputs, outputs, len(graph), relations, stride, residual=i > 0))
         self.PA = nn.ParameterList(torch.empty_like(graph) for _ in self.units)
 
     def initialise(self, generator: torch.Generator) -> None:

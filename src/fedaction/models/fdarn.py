@@ -43,7 +43,7 @@ class Discriminator(nn.Module):
         """
         self.W.copy_(F.normalize(torch.randn(self.W.shape, generator=generator), dim=0))
 
-    def embedded(self, h: Tensor) -> Tensor:
+    def embed(self, h: Tensor) -> Tensor:
         """(N, features) to (N, sphere) of length 1, or zero where phi is zero."""
         return F.normalize(self.phi(h).relu(), dim=-1)
 
@@ -52,7 +52,7 @@ class Discriminator(nn.Module):
         return self.phi(h).relu() @ self.W
 
 
-class FDARN(nn.Module):
+class FDARNNetwork(nn.Module):
     """The network of a client. Its parts are separate, because each belongs to other clients' averages.
 
     The paper's ablations leave parts out; a part that is left out has no tensors.
@@ -109,22 +109,22 @@ class FDARN(nn.Module):
         if part == "own":
             return torch.full((len(x),), self.own, device=x.device)
         if part == "predict":
-            return self._predicted(x, streams or self.streams)
+            return self._predict(x, streams or self.streams)
         if part in ("sphere", "modality"):
             discriminator = self.discriminator
             if discriminator is None:
                 raise ValueError("this FDARN was built without a modality discriminator")
-            return discriminator.embedded(x) if part == "sphere" else discriminator(x)
+            return discriminator.embed(x) if part == "sphere" else discriminator(x)
         module: nn.Module | None = getattr(self, part)
         if module is None:
             raise ValueError(f"this FDARN was built without its {part} part")
         return module(x)
 
-    def _predicted(self, x: Tensor, streams: Streams) -> Tensor:
+    def _predict(self, x: Tensor, streams: Streams) -> Tensor:
         if streams != "private":
             shared = F.log_softmax(self(self(x, part="altruistic"), part="shared"), -1)
             if streams == "shared":
                 return shared
-            private = self._predicted(x, "private")
+            private = self._predict(x, "private")
             return torch.logaddexp(shared, private) - math.log(2)
         return F.log_softmax(self(self(x, part="egocentric"), part="private"), -1)

@@ -123,12 +123,12 @@ def load_model(path: str | Path) -> tuple[ResNet3D, Card]:
     try:
         with safe_open(path, "pt") as file:
             card, arguments = _metadata(path, file.metadata())
-            expected = {n: tuple(t.shape) for n, t in _built(path, arguments, "meta").state_dict().items()}
+            expected = {n: tuple(t.shape) for n, t in _build(path, arguments, "meta").state_dict().items()}
             _check_tensors(path, file, expected)
-            network = _built(path, arguments, "cpu")
+            network = _build(path, arguments, "cpu")
             own = network.state_dict()
             for name in expected:
-                own[name].copy_(_checked(path, name, file.get_tensor(name)))
+                own[name].copy_(_check_tensor(path, name, file.get_tensor(name)))
     except (SafetensorError, OSError) as error:
         raise ModelFileError(f"{path} cannot be read as a .safetensors file: {error}") from None
     return network.eval(), card
@@ -142,24 +142,24 @@ def _metadata(path: str | Path, strings: dict[str, str] | None) -> tuple[Card, d
             "tensors with fedaction.models.weights.load_weights, then write one with save_model"
         )
     try:
-        said = json.loads(text)
-        if isinstance(said, dict) and said.get("format") != FORMAT:
-            raise ModelFileError(f"{path} has format {said.get('format')!r}; this version reads {FORMAT}")
-        if isinstance(said, dict) and said.get("architecture") != "resnet3d":
-            raise ModelFileError(f"{path} has architecture {said.get('architecture')!r}; known is 'resnet3d'")
-        found = _Metadata.model_validate_json(text)
+        values = json.loads(text)
+        if isinstance(values, dict) and values.get("format") != FORMAT:
+            raise ModelFileError(f"{path} has format {values.get('format')!r}; this version reads {FORMAT}")
+        if isinstance(values, dict) and values.get("architecture") != "resnet3d":
+            raise ModelFileError(f"{path} has architecture {values.get('architecture')!r}; known is 'resnet3d'")
+        metadata = _Metadata.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "metadata"
         raise ModelFileError(f"{path} is not a usable model file: {place}: {first['msg']}") from None
     except json.JSONDecodeError as error:
         raise ModelFileError(f"{path} has {KEY!r} metadata that is not JSON: {error}") from None
-    arguments: dict[str, Any] = found.arguments.model_dump()
+    arguments: dict[str, Any] = metadata.arguments.model_dump()
     try:
-        _check_classes(arguments["classes"], found.card)
+        _check_classes(arguments["classes"], metadata.card)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from None
-    return found.card, arguments
+    return metadata.card, arguments
 
 
 def _check_classes(outputs: int, card: Card) -> None:
@@ -167,7 +167,7 @@ def _check_classes(outputs: int, card: Card) -> None:
         raise ModelFileError(f"the network has {outputs} classes, the card names {len(card.classes)}")
 
 
-def _built(path: str | Path, arguments: dict[str, Any], device: str) -> ResNet3D:
+def _build(path: str | Path, arguments: dict[str, Any], device: str) -> ResNet3D:
     try:
         with torch.device(device):
             return ResNet3D(**arguments)
@@ -190,7 +190,7 @@ def _check_tensors(path: str | Path, file: Any, expected: dict[str, tuple[int, .
             )
 
 
-def _checked(path: str | Path, name: str, tensor: Tensor) -> Tensor:
+def _check_tensor(path: str | Path, name: str, tensor: Tensor) -> Tensor:
     if not torch.isfinite(tensor).all():
         raise ModelFileError(f"{path}: {name!r} has values that are not finite")
     if name.endswith("running_var") and (tensor < 0).any():

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaction.models.layers import BatchNorm
-from fedaction.models.resnet3d import Block, Conv3d, ResNet3D, Thinned
+from fedaction.models.resnet3d import BasicBlock, Conv3d, ResNet3D, Thinned
 
 
 class _Conv(nn.Module):
@@ -50,7 +50,7 @@ class _Thinned(nn.Module):
 class _Block(nn.Module):
     """A basic block."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: BasicBlock) -> None:
         super().__init__()
         self.conv1, self.conv2 = _Conv(block.conv1, block.bn1), _Conv(block.conv2, block.bn2)
         if block.downsample is None:
@@ -85,7 +85,7 @@ class Folded(nn.Module):
             raise ValueError("this network has no classifier, so it says nothing that could be used")
         self.stem = _Conv(network.conv1, network.bn1)
         self.pool = network.pool
-        blocks = [block for block in network.modules() if isinstance(block, Block)]
+        blocks = [block for block in network.modules() if isinstance(block, BasicBlock)]
         self.blocks = nn.Sequential(*map(_Block, blocks))
         self.register_buffer("mean", network.mean.clone())
         self.register_buffer("std", network.std.clone())

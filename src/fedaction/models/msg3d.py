@@ -6,12 +6,14 @@ for the classifier's, which is drawn as in every network here.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaction.data.graph import window_adjacencies
-from fedaction.models.backbone import Backbone, Coefficients
+from fedaction.models.backbone import Backbone, BackboneOptions
 from fedaction.models.layers import BatchNorm, GraphConv, MultiScaleTemporal, TemporalConv, shortcut
 
 BRANCHES = 6
@@ -104,7 +106,7 @@ def windows(x: Tensor, frames: int, stride: int) -> Tensor:
     return unfolded.permute(0, 1, 4, 2, 3).flatten(2, 3)
 
 
-class Block(nn.Module):
+class STGCBlock(nn.Module):
     """The paths side by side, and a convolution over time of their sum (STGC block)."""
 
     def __init__(
@@ -138,9 +140,7 @@ class MSG3D(Backbone):
         bodies: bodies whose coordinates are normalised apart.
         width: channels of the first block, a multiple of 6; doubled in each of the next two.
         scales: hops, 0 included, that the graph reaches in one frame, and in a window.
-        projection: width of a shared linear layer before the classifier; None: none.
-        adaptive: whether the topology has I and U.
-        coefficients: fixed alpha, beta, gamma; None: learned.
+        options: projection, adaptive and coefficients, see `Backbone`.
     """
 
     def __init__(
@@ -152,9 +152,7 @@ class MSG3D(Backbone):
         bodies: int = 2,
         width: int = 96,
         scales: tuple[int, int] = (13, 6),
-        projection: int | None = None,
-        adaptive: bool = False,
-        coefficients: Coefficients | None = None,
+        **options: Unpack[BackboneOptions],
     ) -> None:
         if width < BRANCHES or width % BRANCHES:
             raise ValueError(f"MS-G3D's width must be a multiple of {BRANCHES}, its temporal branches; it is {width}")
@@ -163,16 +161,7 @@ class MSG3D(Backbone):
                 "MS-G3D needs as many k-adjacencies as its first scale says, and a second scale no larger; "
                 f"the graph has {len(graph)}, the scales are {scales}"
             )
-        super().__init__(
-            graph,
-            channels=channels,
-            classes=classes,
-            features=width * 4,
-            bodies=bodies,
-            projection=projection,
-            adaptive=adaptive,
-            coefficients=coefficients,
-        )
+        super().__init__(graph, channels=channels, classes=classes, features=width * 4, bodies=bodies, **options)
         self.data_norm.spread = 0.0
         self.window_scales = scales[1]
         links = graph[min(1, len(graph) - 1)] != 0  # one hop, self links included
@@ -182,7 +171,7 @@ class MSG3D(Backbone):
         for index in range(self.blocks):
             outputs = width * 2**index
             first = index == 0
-            self.stages.append(Block(inputs, outputs, graph, windows, 1 if first else 2, first))
+            self.stages.append(STGCBlock(inputs, outputs, graph, windows, 1 if first else 2, first))
             inputs = outputs
 
     def joint_axes(self) -> dict[str, tuple[int, ...]]:

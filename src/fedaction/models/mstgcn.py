@@ -9,11 +9,12 @@ but for the classifier's, which is drawn as in every network here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
-from fedaction.models.backbone import Backbone, Coefficients
+from fedaction.models.backbone import Backbone, BackboneOptions, plan_units
 from fedaction.models.layers import BatchNorm, GraphConv, TemporalConv, fan_out_std, shortcut
 
 GROUPS = 4
@@ -92,7 +93,7 @@ class FirstUnit(nn.Module):
         return self.temporal_norm(self.temporal(y)).relu()
 
 
-class Unit(nn.Module):
+class MSTGCNUnit(nn.Module):
     """A cascade over joints, then a cascade over time."""
 
     def __init__(self, inputs: int, outputs: int, partitions: int, stride: int) -> None:
@@ -117,9 +118,7 @@ class MSTGCN(Backbone):
         bodies: bodies whose coordinates are normalised apart.
         width: channels of the first block, a multiple of 4; doubled in each of the next two.
         units: units in each block.
-        projection: width of a shared linear layer before the classifier; None: none.
-        adaptive: whether the topology has I and U.
-        coefficients: fixed alpha, beta, gamma; None: learned.
+        options: projection, adaptive and coefficients, see `Backbone`.
     """
 
     def __init__(
@@ -131,32 +130,15 @@ class MSTGCN(Backbone):
         bodies: int = 2,
         width: int = 112,
         units: tuple[int, int, int] = (4, 3, 3),
-        projection: int | None = None,
-        adaptive: bool = False,
-        coefficients: Coefficients | None = None,
+        **options: Unpack[BackboneOptions],
     ) -> None:
         if width < GROUPS or width % GROUPS:
             raise ValueError(f"MST-GCN's width must be a multiple of {GROUPS}, its channel groups; it is {width}")
-        super().__init__(
-            graph,
-            channels=channels,
-            classes=classes,
-            features=width * 4,
-            bodies=bodies,
-            projection=projection,
-            adaptive=adaptive,
-            coefficients=coefficients,
-        )
+        super().__init__(graph, channels=channels, classes=classes, features=width * 4, bodies=bodies, **options)
         self.data_norm.spread = 0.0
+        plans, self.cuts = plan_units(channels, width, units)
         self.units = nn.ModuleList([FirstUnit(channels, width, len(graph))])
-        self.cuts = [0]  # the index of each block's first unit, and the end
-        inputs = width
-        for block, count in enumerate(units):
-            for i in range(1 if block == 0 else 0, count):
-                outputs = width * 2**block
-                self.units.append(Unit(inputs, outputs, len(graph), 2 if block > 0 and i == 0 else 1))
-                inputs = outputs
-            self.cuts.append(len(self.units))
+        self.units.extend(MSTGCNUnit(inputs, outputs, len(graph), stride) for inputs, outputs, stride in plans[1:])
         groups = [1] + [GROUPS] * (len(self.units) - 1)
         self.PA = nn.ParameterList(graph.new_empty(g, *graph.shape) for g in groups)
 

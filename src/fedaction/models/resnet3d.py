@@ -77,7 +77,7 @@ class Thinned(nn.Module):
         return F.pad(x[:, ::frames, ::rows, ::columns], (0, self.extra))
 
 
-class Block(nn.Module):
+class BasicBlock(nn.Module):
     """A basic block: two 3x3x3 convolutions and a shortcut."""
 
     def __init__(self, inputs: int, outputs: int, stride: Triple, shortcut: Literal["A", "B"], eps: float) -> None:
@@ -197,9 +197,9 @@ class ResNet3D(nn.Module):
             outputs = width * 2**stage
             image = image_strides[stage]
             first = (frame_strides[stage], image, image)
-            layers: list[Block] = []
+            layers: list[BasicBlock] = []
             for i in range(blocks):
-                layers.append(Block(inputs, outputs, (1, 1, 1) if i else first, shortcut, eps))
+                layers.append(BasicBlock(inputs, outputs, (1, 1, 1) if i else first, shortcut, eps))
                 inputs = outputs
             self.add_module(f"layer{stage + 1}", nn.Sequential(*layers))
         self.classifier = Classifier(inputs, classes) if classes else None

@@ -6,23 +6,23 @@ of that (16, 32, 64), except that its last unit widens straight to 256.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
 
-from fedaction.models.backbone import Backbone, Coefficients
+from fedaction.models.backbone import Backbone, BackboneOptions, plan_units
 from fedaction.models.layers import BatchNorm, Dropout, GraphConv, TemporalConv
 
 
-class Unit(nn.Module):
+class STGCNUnit(nn.Module):
     """One spatial-temporal unit: graph convolution, then a convolution over time, with a residual."""
 
-    def __init__(
-        self, inputs: int, outputs: int, partitions: int, stride: int, dropout: float, first: bool, kernel: int = 9
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, partitions: int, stride: int, dropout: float, first: bool) -> None:
         super().__init__()
         self.spatial = GraphConv(inputs, outputs, partitions)
         self.spatial_norm = BatchNorm(outputs)
-        self.temporal = TemporalConv(outputs, outputs, kernel, stride)
+        self.temporal = TemporalConv(outputs, outputs, 9, stride)
         self.temporal_norm = BatchNorm(outputs)
         self.dropout = Dropout(0.0 if first else dropout)
         self.residual = not first
@@ -51,11 +51,9 @@ class STGCN(Backbone):
         width: channels of the first block; doubled in each of the next two.
         last: channels of the very last unit; None: as its block.
         units: units in each block.
-        projection: width of a shared linear layer before the classifier; None: none.
         dropout: rate inside units (never in the first).
-        adaptive: whether the topology has I and U.
-        coefficients: fixed alpha, beta, gamma; None: learned.
         importance: whether each unit has a learned mask on the graph's edges.
+        options: projection, adaptive and coefficients, see `Backbone`.
     """
 
     def __init__(
@@ -67,34 +65,19 @@ class STGCN(Backbone):
         width: int = 64,
         last: int | None = None,
         units: tuple[int, int, int] = (4, 3, 3),
-        projection: int | None = None,
         dropout: float = 0.0,
-        adaptive: bool = False,
-        coefficients: Coefficients | None = None,
         importance: bool = True,
+        **options: Unpack[BackboneOptions],
     ) -> None:
-        super().__init__(
-            graph,
-            channels=channels,
-            classes=classes,
-            features=last or width * 2 ** (len(units) - 1),
-            projection=projection,
-            adaptive=adaptive,
-            coefficients=coefficients,
+        plans, cuts = plan_units(channels, width, units)
+        if last is not None:
+            plans[-1] = (plans[-1][0], last, plans[-1][2])
+        super().__init__(graph, channels=channels, classes=classes, features=plans[-1][1], **options)
+        self.cuts = cuts
+        self.units = nn.ModuleList(
+            STGCNUnit(inputs, outputs, len(graph), stride, dropout, first=i == 0)
+            for i, (inputs, outputs, stride) in enumerate(plans)
         )
-        self.units = nn.ModuleList()
-        self.cuts = [0]  # the index of each block's first unit, and the end
-        inputs = channels
-        for block, count in enumerate(units):
-            for i in range(count):
-                outputs = width * 2**block
-                if last is not None and block == len(units) - 1 and i == count - 1:
-                    outputs = last
-                first = not self.units
-                stride = 2 if block > 0 and i == 0 else 1
-                self.units.append(Unit(inputs, outputs, len(graph), stride, dropout, first))
-                inputs = outputs
-            self.cuts.append(len(self.units))
         self.importance = nn.ParameterList(torch.empty_like(graph) for _ in self.units) if importance else None
 
     def initialise(self, generator: torch.Generator) -> None:

@@ -78,8 +78,8 @@ def load_weights(network: nn.Module, path: str | Path, skip: Iterable[str] = ())
     """
     skip = tuple(skip)
     own = network.state_dict()
-    known, ignored = _sorted_out(path, read_tensors(path), skip)
-    wanted = {name: tensor for name, tensor in own.items() if not _covered(name, skip)}
+    known, ignored = _sort_out(path, read_tensors(path), skip)
+    wanted = {name: tensor for name, tensor in own.items() if not _begins_with(name, skip)}
     wrong = [words for name in wanted.keys() & known.keys() if (words := _unfit(name, known[name], own[name]))]
     wrong += [f"{name} is not in the network" for name in known.keys() - own.keys()]
     missing = sorted(wanted.keys() - known.keys())
@@ -104,7 +104,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
             f"{path}: checkpoint files end in .safetensors, {', '.join(_SUFFIXES)}; rename it if it is one of these"
         )
     try:
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise WeightsError(
             f"{path} holds more than tensors and plain values, and reading that could execute code, so it was not "
@@ -113,14 +113,14 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     except (OSError, EOFError, RuntimeError, ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
         raise WeightsError(f"{path} cannot be read as a torch file: {error}") from None
     for key in _INSIDE:
-        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
-            found = found[key]
-    if not isinstance(found, Mapping) or not found or not all(isinstance(name, str) for name in found):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping) or not content or not all(isinstance(name, str) for name in content):
         raise WeightsError(f"{path} holds no named tensors, neither itself nor under {', '.join(_INSIDE)}")
-    others = [name for name, value in found.items() if not isinstance(value, Tensor)]
+    others = [name for name, value in content.items() if not isinstance(value, Tensor)]
     if others:
-        raise WeightsError(f"{path}: {others[0]!r} is no tensor but {type(found[others[0]]).__name__}")
-    return dict(found)
+        raise WeightsError(f"{path}: {others[0]!r} is no tensor but {type(content[others[0]]).__name__}")
+    return dict(content)
 
 
 def own_name(name: str) -> str:
@@ -134,7 +134,7 @@ def own_name(name: str) -> str:
     return name
 
 
-def _sorted_out(
+def _sort_out(
     path: str | Path, tensors: Mapping[str, Tensor], skip: tuple[str, ...]
 ) -> tuple[dict[str, Tensor], list[str]]:
     """The file's tensors under the network's names, and those that nothing is done with."""
@@ -142,7 +142,7 @@ def _sorted_out(
     ignored: list[str] = []
     for name, tensor in tensors.items():
         new = own_name(name)
-        if new.endswith("num_batches_tracked") or _covered(new, skip) or _covered(name, skip):
+        if new.endswith("num_batches_tracked") or _begins_with(new, skip) or _begins_with(name, skip):
             ignored.append(name)
         elif new in known:
             raise WeightsError(f"{path} has two tensors for {new!r}; one of them is {name!r}")
@@ -151,18 +151,18 @@ def _sorted_out(
     return known, ignored
 
 
-def _covered(name: str, beginnings: Iterable[str]) -> bool:
+def _begins_with(name: str, beginnings: Iterable[str]) -> bool:
     return any(name == start or name.startswith(start.rstrip(".") + ".") for start in beginnings)
 
 
-def _unfit(name: str, found: Tensor, own: Tensor) -> str:
-    if found.layout is not torch.strided or found.device.type != "cpu" or not found.is_floating_point():
-        return f"{name} is {found.dtype} ({found.layout}, {found.device}), not plain floating-point numbers"
-    if found.shape != own.shape:
-        return f"{name} is {tuple(found.shape)} in the file and {tuple(own.shape)} in the network"
-    if not torch.isfinite(found).all():
+def _unfit(name: str, given: Tensor, own: Tensor) -> str:
+    if given.layout is not torch.strided or given.device.type != "cpu" or not given.is_floating_point():
+        return f"{name} is {given.dtype} ({given.layout}, {given.device}), not plain floating-point numbers"
+    if given.shape != own.shape:
+        return f"{name} is {tuple(given.shape)} in the file and {tuple(own.shape)} in the network"
+    if not torch.isfinite(given).all():
         return f"{name} has values that are not finite"
-    if name.endswith("running_var") and (found < 0).any():
+    if name.endswith("running_var") and (given < 0).any():
         return f"{name}, a variance, has values below 0"
     return ""
 

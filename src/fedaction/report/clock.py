@@ -18,7 +18,7 @@ UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 
 @dataclass(frozen=True)
-class Clocked:
+class RunClock:
     """One seed of one method. Times are in virtual seconds.
 
     Attributes:
@@ -59,14 +59,14 @@ class Clocked:
         total = sum(self.updates[client] for client in known)
         return sum(self.staleness[c] * self.updates[c] for c in known) / total if total else None
 
-    def reached(self, target: float) -> float | None:
+    def time_to(self, target: float) -> float | None:
         """When a tested round was over whose accuracy was `target` or better, for the first time."""
         return next(
             (self.times[r] for r, a in sorted(self.accuracy.items()) if a >= target and r in self.times), None
         )
 
 
-def clocked(rows: Sequence[Row], folder: Path, sampled: bool = False) -> Clocked | None:
+def read_clock(rows: Sequence[Row], folder: Path, sampled: bool = False) -> RunClock | None:
     """What a run's metrics say of its clock; None where it had none.
 
     Args:
@@ -104,7 +104,7 @@ def clocked(rows: Sequence[Row], folder: Path, sampled: bool = False) -> Clocked
         c: sum(age * counts[c].get(r, 1.0) for r, age in own.items()) / sum(counts[c].get(r, 1.0) for r in own)
         for c, own in ages.items()
     }
-    return Clocked(
+    return RunClock(
         times=times,
         accuracy=_mean(tested),
         recordings=_mean(table["test", "recordings"]),
@@ -166,7 +166,7 @@ def _under_way(folder: Path, round: int) -> dict[str, float]:
         noted = _NOTED.validate_json((folder / "checkpoints" / f"round-{round:06d}.json").read_bytes())
     except (OSError, ValidationError):
         return {}
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for flight in noted.flights:
         elapsed = max(noted.time - flight.start, 0.0)
         if flight.finish is None:  # it vanished on the way
@@ -174,5 +174,5 @@ def _under_way(folder: Path, round: int) -> dict[str, float]:
         else:  # its rests, where it has any, are taken to be spread evenly
             worked = flight.busy * min(elapsed / max(flight.finish - flight.start, 1e-9), 1.0)
         if math.isfinite(worked):
-            found[flight.client] = found.get(flight.client, 0.0) + worked
-    return found
+            seconds[flight.client] = seconds.get(flight.client, 0.0) + worked
+    return seconds

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedaction.report import files
-from fedaction.report.clock import Clocked, clocked
-from fedaction.report.files import Analysis, Confusion, Evidence, Result, Sample, Topology, finite
+from fedaction.report.clock import RunClock, read_clock
+from fedaction.report.files import Analysis, Confusion, Evidence, LearnedGraph, RecordedAction, Result, finite
 from fedaction.runs.metrics import Row, read_rows
 
 Series = dict[int, float | None]  # value by round
@@ -89,7 +89,7 @@ class MethodData:
     final: Final
     client_final: dict[str, Final]
     evidence: Evidence
-    clocks: tuple[Clocked, ...] = ()
+    clocks: tuple[RunClock, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class ReportData:
         return str(self.recipe.get("data")).startswith("stage")
 
     @property
-    def topology(self) -> dict[str, Topology]:
+    def topology(self) -> dict[str, LearnedGraph]:
         """The learned graphs by client, of the first method that left any."""
-        return next((m.evidence.topology for m in self.methods if m.evidence.topology), dict[str, Topology]())
+        return next((m.evidence.topology for m in self.methods if m.evidence.topology), dict[str, LearnedGraph]())
 
     @property
-    def samples(self) -> dict[str, tuple[Sample, ...]]:
+    def samples(self) -> dict[str, tuple[RecordedAction, ...]]:
         """The recorded actions by client, of the first method that left any."""
-        nothing = dict[str, tuple[Sample, ...]]()
+        nothing = dict[str, tuple[RecordedAction, ...]]()
         return next((m.evidence.samples for m in self.methods if m.evidence.samples), nothing)
 
     @property
@@ -140,11 +140,11 @@ class _Run:
 
     def series(self, split: str, name: str) -> dict[str, Series]:
         """By client, one metric by round; of a round written twice (by a resumed run) the later value."""
-        found: dict[str, Series] = defaultdict(dict)
+        series: dict[str, Series] = defaultdict(dict)
         for metric in self.metrics:
             if metric.split == split and metric.name == name:
-                found[metric.client][metric.round] = finite(metric.value)
-        return dict(found)
+                series[metric.client][metric.round] = finite(metric.value)
+        return dict(series)
 
 
 def collect(run_dir: Path) -> ReportData:
@@ -194,8 +194,8 @@ def collect(run_dir: Path) -> ReportData:
 
 def _children(folder: Path) -> list[Path]:
     """Sub-directories, by number where their names are numbers, else by name."""
-    found = [item for item in folder.iterdir() if item.is_dir()] if folder.is_dir() else []
-    return sorted(found, key=lambda item: (int(item.name) if item.name.isdecimal() else 1 << 62, item.name))
+    folders = [item for item in folder.iterdir() if item.is_dir()] if folder.is_dir() else []
+    return sorted(folders, key=lambda item: (int(item.name) if item.name.isdecimal() else 1 << 62, item.name))
 
 
 def _first(run_dir: Path, name: str, runs: Sequence[_Run]) -> Path:
@@ -281,7 +281,7 @@ def _method(name: str, runs: Sequence[_Run], sampled: bool) -> MethodData:
         final=final,
         client_final={client: _spread(by_client.get(client) for _, by_client in finals) for client in ended},
         evidence=next((e for e in evidence if e.confusion or e.topology or e.samples), Evidence()),
-        clocks=tuple(found for run in runs if (found := clocked(run.metrics, run.folder, sampled)) is not None),
+        clocks=tuple(clock for run in runs if (clock := read_clock(run.metrics, run.folder, sampled)) is not None),
     )
 
 
@@ -331,13 +331,13 @@ def _mean_of_reporting(by_client: dict[str, Series]) -> Series:
 
 def _losses(runs: Sequence[_Run]) -> dict[str, Curve]:
     names = dict.fromkeys(m.name for run in runs for m in run.metrics if m.split == "train")
-    found: dict[str, Curve] = {}
+    curves: dict[str, Curve] = {}
     for name in sorted(names, key=lambda name: name != "loss"):
-        found[name] = _curve([_mean_of_reporting(run.series("train", name)) for run in runs])
+        curves[name] = _curve([_mean_of_reporting(run.series("train", name)) for run in runs])
     test = [run.series("test", "loss") for run in runs]
     if any(test):
-        found["test loss"] = _curve([_mean_of_reporting(seed) for seed in test])
-    return found
+        curves["test loss"] = _curve([_mean_of_reporting(seed) for seed in test])
+    return curves
 
 
 def _traffic(runs: Sequence[_Run]) -> Traffic | None:
@@ -358,11 +358,11 @@ def _whole(by_client: dict[str, Series]) -> Series:
 
 def _running(series: Series) -> Series:
     total = 0.0
-    found: Series = {}
+    sums: Series = {}
     for r in sorted(series):
         total += series[r] or 0.0
-        found[r] = total
-    return found
+        sums[r] = total
+    return sums
 
 
 def _sum(series: Series) -> float:

@@ -63,7 +63,7 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class Topology:
+class LearnedGraph:
     """One client's learned graph: fixed A, shared I, private U, each (V, V), and their weights in the mix."""
 
     layout: LayoutField
@@ -81,7 +81,7 @@ class Topology:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RecordedAction:
     """One recorded action: frames (T, V, 2 or 3) in metres with y up, true and predicted label."""
 
     layout: LayoutField
@@ -108,8 +108,8 @@ class Evidence:
     """evidence.json: what a run leaves to look at, by client."""
 
     confusion: dict[str, Confusion] = field(default_factory=dict[str, Confusion])
-    topology: dict[str, Topology] = field(default_factory=dict[str, Topology])
-    samples: dict[str, tuple[Sample, ...]] = field(default_factory=dict[str, tuple[Sample, ...]])
+    topology: dict[str, LearnedGraph] = field(default_factory=dict[str, LearnedGraph])
+    samples: dict[str, tuple[RecordedAction, ...]] = field(default_factory=dict[str, tuple[RecordedAction, ...]])
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def _bytes(path: Path) -> bytes:
         raise FileNotFoundError(f"{path}: no such file; a run directory needs it") from None
 
 
-def _checked(path: Path, kind: TypeAdapter[T], text: bytes) -> T:
+def _parse(path: Path, kind: TypeAdapter[T], text: bytes) -> T:
     try:
         return kind.validate_json(text)
     except ValidationError as error:
@@ -190,22 +190,22 @@ def read_environment(path: Path) -> dict[str, Any]:
 
 def read_result(path: Path) -> Result | None:
     """How the run ended, or None where it has not."""
-    return _checked(path, _RESULT, _bytes(path)) if path.exists() else None
+    return _parse(path, _RESULT, _bytes(path)) if path.exists() else None
 
 
 def read_evidence(path: Path) -> Evidence:
     """The run's evidence; empty where it left none."""
-    return _checked(path, _EVIDENCE, _bytes(path)) if path.exists() else Evidence()
+    return _parse(path, _EVIDENCE, _bytes(path)) if path.exists() else Evidence()
 
 
 def read_analyses(folder: Path) -> tuple[Analysis, ...]:
     """The run's analyses, in the order they are shown in; none where there is no such folder."""
-    found: list[Analysis] = []
+    analyses: list[Analysis] = []
     for path in sorted(folder.glob("*.json")):
         picture = path.with_suffix(".svg")
-        analysis = _checked(path, _ANALYSIS, _bytes(path))
-        found.append(replace(analysis, picture=_bytes(picture) if picture.exists() else b""))
-    return tuple(sorted(found, key=lambda analysis: (analysis.place, analysis.name)))
+        analysis = _parse(path, _ANALYSIS, _bytes(path))
+        analyses.append(replace(analysis, picture=_bytes(picture) if picture.exists() else b""))
+    return tuple(sorted(analyses, key=lambda analysis: (analysis.place, analysis.name)))
 
 
 def finite(value: float | None) -> float | None:

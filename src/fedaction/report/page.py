@@ -16,7 +16,7 @@ from fedaction.federation.files import write_atomically
 from fedaction.methods import title_of
 from fedaction.report.clock import unit_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
-from fedaction.report.files import Analysis, Sample, Topology, finite
+from fedaction.report.files import Analysis, LearnedGraph, RecordedAction, finite
 from fedaction.runs.metrics import measure_of
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
@@ -41,8 +41,8 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
     Args:
         run_dir: directory of the run; its `baselines/` and `seeds/` are read too.
-        out: the file to write, `run_dir/report.html` unless told. It is replaced in one step: whoever
-            reloads the page while the run goes on never reads half of one.
+        out: the file to write, default `run_dir/report.html`. It is replaced in one step: whoever reloads
+            the page during the run never reads half of one.
     """
     target = out if out is not None else run_dir / "report.html"
     text = render(collect(run_dir))
@@ -74,7 +74,7 @@ def render(data: ReportData) -> str:
 def summary(data: ReportData) -> str:
     """The outcome in one sentence."""
     first, *others = data.methods
-    planned = _planned(data)
+    planned = _planned_rounds(data)
     rounds = f"{first.rounds} of {_count(planned, 'round')}" if planned else _count(first.rounds, "round")
     name, measure = title_of(first.name), measure_of(method.name for method in data.methods)
     where = f"over {_count(len(data.clients), 'client')}" if data.clients else ""
@@ -89,7 +89,7 @@ def summary(data: ReportData) -> str:
     return "; ".join([text, ", ".join(known)] if known else [text]) + "."
 
 
-def _planned(data: ReportData) -> int | None:
+def _planned_rounds(data: ReportData) -> int | None:
     """How many rounds the recipe asks for, where the run has yet to do them."""
     planned, first = data.recipe.get("rounds"), data.methods[0]
     return planned if isinstance(planned, int) and not first.complete and planned > first.rounds else None
@@ -125,7 +125,7 @@ def duration(seconds: float) -> str:
 
 def _facts(data: ReportData) -> list[tuple[str, str]]:
     first, result = data.methods[0], data.result
-    planned = _planned(data)
+    planned = _planned_rounds(data)
     rounds = f"{first.rounds} of {planned}" if planned else str(first.rounds)
     facts = [("Rounds", rounds if first.complete else f"{rounds}, unfinished"), ("Clients", str(len(data.clients)))]
     facts.append(("Seed" if len(first.seeds) == 1 else "Seeds", ", ".join(first.seeds)))
@@ -158,9 +158,9 @@ def _payload(data: ReportData) -> dict[str, Any]:
         "confusions": [
             {
                 "method": i,
-                "clients": [{"client": c, "classes": m.classes, "matrix": m.matrix} for c, m in found.items()],
+                "clients": [{"client": c, "classes": m.classes, "matrix": m.matrix} for c, m in matrices.items()],
             }
-            for i, found in data.confusions.items()
+            for i, matrices in data.confusions.items()
         ],
         "topology": [_topology(client, graph) for client, graph in data.topology.items()],
         "samples": [
@@ -193,8 +193,8 @@ def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
             "totalUp": _curve(traffic.total_up),
             "totalDown": _curve(traffic.total_down),
         },
-        "counts": {name: _rounded(value) for name, value in method.counts.items()},
-        "refused": [[client, _rounded(value)] for client, value in method.refused.items()],
+        "counts": {name: _round(value) for name, value in method.counts.items()},
+        "refused": [[client, _round(value)] for client, value in method.refused.items()],
         "final": _final(method.final),
         "finals": [_final(method.client_final.get(c, nobody)) for c in clients],
     }
@@ -207,24 +207,24 @@ def _clock(method: MethodData, unit: float) -> dict[str, Any] | None:
         return None
     drawn = _curve(method.accuracy)
     times = [[clock.times[r] for clock in clocks if r in clock.times] for r in drawn["x"]]
-    kept = [i for i, found in enumerate(times) if found]
+    kept = [i for i, known in enumerate(times) if known]
     shares = [clock.utilisation(client) for clock in clocks for client in clock.busy]
     ages = [age for clock in clocks if (age := clock.mean_staleness_of(clock.busy)) is not None]
     curve: dict[str, Any] = {key: [values[i] for i in kept] for key, values in drawn.items()}
     return {
-        "curve": curve | {"x": [_rounded(fmean(times[i]) / unit) for i in kept]},
+        "curve": curve | {"x": [_round(fmean(times[i]) / unit) for i in kept]},
         "time": duration(fmean(clock.time for clock in clocks)),
         "devices": len({client for clock in clocks for client in clock.busy}),
-        "utilisation": _rounded(fmean(clock.mean_utilisation for clock in clocks)),
-        "least": _rounded(min(shares)),
-        "most": _rounded(max(shares)),
-        "updates": _rounded(fmean(fmean(clock.updates.values()) for clock in clocks)),
-        "staleness": _rounded(fmean(ages)) if ages else None,
+        "utilisation": _round(fmean(clock.mean_utilisation for clock in clocks)),
+        "least": _round(min(shares)),
+        "most": _round(max(shares)),
+        "updates": _round(fmean(fmean(clock.updates.values()) for clock in clocks)),
+        "staleness": _round(fmean(ages)) if ages else None,
     }
 
 
 def _final(final: Final) -> list[float | None]:
-    return [_rounded(final.mean), _rounded(final.std)]
+    return [_round(final.mean), _round(final.std)]
 
 
 def _curve(curve: Curve) -> dict[str, Any]:
@@ -234,16 +234,16 @@ def _curve(curve: Curve) -> dict[str, Any]:
         keep = [round(i * (size - 1) / (_MOST_POINTS - 1)) for i in range(_MOST_POINTS)]  # both ends stay
     drawn: dict[str, Any] = {
         "x": [curve.rounds[i] for i in keep],
-        "y": [_rounded(curve.mean[i]) for i in keep],
+        "y": [_round(curve.mean[i]) for i in keep],
     }
     if any(value is not None for value in curve.std):
-        drawn["sd"] = [_rounded(curve.std[i]) for i in keep]
+        drawn["sd"] = [_round(curve.std[i]) for i in keep]
     return drawn
 
 
-def _topology(client: str, graph: Topology) -> dict[str, Any]:
+def _topology(client: str, graph: LearnedGraph) -> dict[str, Any]:
     def matrix(rows: tuple[tuple[float, ...], ...] | None) -> list[list[float]] | None:
-        return None if rows is None else [[_rounded(value, 3) or 0 for value in row] for row in rows]
+        return None if rows is None else [[_round(value, 3) or 0 for value in row] for row in rows]
 
     return {
         "client": client,
@@ -251,11 +251,11 @@ def _topology(client: str, graph: Topology) -> dict[str, Any]:
         "A": matrix(graph.A),
         "I": matrix(graph.I),
         "U": matrix(graph.U),
-        "weights": [_rounded(graph.alpha) or 0, _rounded(graph.beta) or 0, _rounded(graph.gamma) or 0],
+        "weights": [_round(graph.alpha) or 0, _round(graph.beta) or 0, _round(graph.gamma) or 0],
     }
 
 
-def _sample(sample: Sample) -> dict[str, Any]:
+def _sample(sample: RecordedAction) -> dict[str, Any]:
     """Frames as one list of whole numbers, x, y, z of each joint in turn; the page scales them to fit."""
     flat = [
         finite(joint[axis]) if axis < len(joint) else 0.0
@@ -270,7 +270,7 @@ def _sample(sample: Sample) -> dict[str, Any]:
         "rate": sample.rate_hz,
         "label": sample.label,
         "predicted": sample.predicted,
-        "confidence": _rounded(sample.confidence),
+        "confidence": _round(sample.confidence),
     }
 
 
@@ -286,7 +286,7 @@ def _analysis(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _rounded(value: float | None, digits: int = 5) -> float | int | None:
+def _round(value: float | None, digits: int = 5) -> float | int | None:
     """The number with so many significant digits, whole where it is whole; None where it is not finite."""
     if finite(value) is None or value is None:
         return None

@@ -85,41 +85,48 @@ def export_model(
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about torch's own insides
             program = _program(Folded(network).float().cpu(), trials[-1][0])
-            said = metadata(card, network.arguments)
-            found = {name: _export(name, program, said, trials, Path(stem)) for name in dict.fromkeys(formats)}
+            description = metadata(card, network.arguments)
+            written = {
+                name: _export(name, program, description, trials, Path(stem)) for name in dict.fromkeys(formats)
+            }
     finally:
         network.train(training)
-    return found
+    return written
 
 
 def metadata(card: Card, arguments: dict[str, Any]) -> dict[str, Any]:
     """What an exported file says of itself; `configuration` is a hash of all the rest."""
-    said = {"architecture": "resnet3d", "arguments": arguments, "card": card.model_dump(), "fedaction": __version__}
-    text = json.dumps(said, sort_keys=True, allow_nan=False)
+    description = {
+        "architecture": "resnet3d",
+        "arguments": arguments,
+        "card": card.model_dump(),
+        "fedaction": __version__,
+    }
+    text = json.dumps(description, sort_keys=True, allow_nan=False)
     return {**json.loads(text), "configuration": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def _trials(network: ResNet3D, card: Card) -> list[tuple[Tensor, Tensor]]:
     """Random clips, and what the network says of them."""
-    found: list[tuple[Tensor, Tensor]] = []
+    trials: list[tuple[Tensor, Tensor]] = []
     device = network.mean.device
     for count in _BATCHES:
         shape = (count, card.frames, card.crop, card.crop, 3)
         clips = torch.randint(0, 256, shape, generator=generator(0, "export", count), dtype=torch.uint8)
         with torch.no_grad():
-            found.append((clips, network(clips.to(device)).float().cpu()))
-    return found
+            trials.append((clips, network(clips.to(device)).float().cpu()))
+    return trials
 
 
 def _export(
     name: str,
     program: torch.export.ExportedProgram,
-    said: dict[str, Any],
+    description: dict[str, Any],
     trials: list[tuple[Tensor, Tensor]],
     stem: Path,
 ) -> Exported:
     try:
-        blob, run = (_onnx if name == "onnx" else _torch)(program, json.dumps(said))
+        blob, run = (_onnx if name == "onnx" else _torch)(program, json.dumps(description))
     except ImportError:
         raise
     except Exception as error:  # the exporters raise errors of many kinds
@@ -134,7 +141,7 @@ def _export(
     digest = hashlib.sha256(blob).hexdigest()
     write_atomically(path, blob)
     beside = {
-        **said,
+        **description,
         "file": path.name,
         "sha256": digest,
         "bytes": len(blob),
@@ -167,13 +174,13 @@ def _program(folded: Folded, clips: Tensor) -> torch.export.ExportedProgram:
 Run = Callable[[Tensor], Tensor]
 
 
-def _torch(program: torch.export.ExportedProgram, said: str) -> tuple[bytes, Run]:
+def _torch(program: torch.export.ExportedProgram, description: str) -> tuple[bytes, Run]:
     file = io.BytesIO()
-    torch.export.save(program, file, extra_files={f"{KEY}.json": said})
+    torch.export.save(program, file, extra_files={f"{KEY}.json": description})
     return file.getvalue(), torch.export.load(io.BytesIO(file.getvalue())).module()
 
 
-def _onnx(program: torch.export.ExportedProgram, said: str) -> tuple[bytes, Run]:
+def _onnx(program: torch.export.ExportedProgram, description: str) -> tuple[bytes, Run]:
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  # pyright: ignore[reportUnusedImport]  # torch's exporter needs it
@@ -193,7 +200,7 @@ def _onnx(program: torch.export.ExportedProgram, said: str) -> tuple[bytes, Run]
     for node in model.graph.node:
         node.ClearField("metadata_props")  # traces of the source code
         node.ClearField("doc_string")
-    model.metadata_props.add(key=KEY, value=said)
+    model.metadata_props.add(key=KEY, value=description)
     blob: bytes = model.SerializeToString()
     session = onnxruntime.InferenceSession(blob, providers=["CPUExecutionProvider"])
     return blob, lambda clips: torch.from_numpy(session.run([OUTPUT], {INPUT: clips.numpy()})[0])

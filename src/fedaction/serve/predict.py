@@ -16,8 +16,9 @@ import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pydantic import ValidationError
 
 from fedaction.data.clips.decode import Pixels, probe, stream
 from fedaction.federation.files import read_json
+from fedaction.federation.processes import in_order_by
 from fedaction.models.files import KEY, Card, ModelFileError, load_model
 from fedaction.models.folded import Folded
 from fedaction.serve.export import INPUT, OUTPUT
@@ -72,37 +74,13 @@ class ClipScores:
     scores: Scores
 
 
-@dataclass
-class VideoScores:
-    """The mean of the class scores over a video's clips, as they come.
-
-    Attributes:
-        clips: so far.
-    """
-
-    clips: int = 0
-    _sum: Scores = field(default_factory=lambda: np.zeros(0))
-
-    def add(self, clip: ClipScores) -> None:
-        """Takes one more clip."""
-        self._sum = self._sum + clip.scores if self.clips else clip.scores.copy()
-        self.clips += 1
-
-    @property
-    def scores(self) -> Scores:
-        """(classes,) probabilities; before the first clip there are none."""
-        if not self.clips:
-            raise ValueError("no clip has been seen")
-        return self._sum / self.clips
-
-
 def best(scores: Scores, card: Card, count: int = 1) -> list[tuple[str, float]]:
     """The likeliest actions with their confidence, the likeliest first."""
     order = np.argsort(-scores, kind="stable")[:count]
     return [(card.classes[i], float(scores[i])) for i in order.tolist()]
 
 
-def recogniser(path: str | Path) -> Recogniser:
+def load_recogniser(path: str | Path) -> Recogniser:
     """Reads a model: a model file (.safetensors) or what `fedaction export` made of one (.onnx)."""
     path = Path(path)
     if path.suffix == ".onnx":
@@ -143,24 +121,11 @@ def predict(
         starts = [start for start, _ in batch]
         return [ClipScores(s, s / fps if fps else None, row) for s, row in zip(starts, scores, strict=True)]
 
-    pending: deque[Future[list[ClipScores]]] = deque()
+    clips = windows(stream(path, short_side=card.resize, crop=card.crop), card.frames, card.stride, every)
+    batches = iter(lambda: list(itertools.islice(clips, _TOGETHER)), [])
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        try:
-            frames = stream(path, short_side=card.resize, crop=card.crop)
-            for batch in _batches(windows(frames, card.frames, card.stride, every)):
-                pending.append(pool.submit(look, batch))
-                if len(pending) > workers:
-                    yield from pending.popleft().result()
-            while pending:
-                yield from pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
-
-
-def _batches(clips: Iterator[tuple[int, Pixels]]) -> Iterator[list[tuple[int, Pixels]]]:
-    while batch := list(itertools.islice(clips, _TOGETHER)):
-        yield batch
+        for scores in in_order_by(pool, (partial(look, batch) for batch in batches), workers):
+            yield from scores
 
 
 def windows(
@@ -205,8 +170,8 @@ def _from_onnx(path: Path) -> Recogniser:
         raise ModelFileError(f"{path} cannot be read: {error}") from None
     beside = path.with_name(path.name + ".json")
     if beside.exists():
-        said: Any = read_json(beside)
-        if not isinstance(said, dict) or said.get("sha256") != hashlib.sha256(blob).hexdigest():
+        description: Any = read_json(beside)
+        if not isinstance(description, dict) or description.get("sha256") != hashlib.sha256(blob).hexdigest():
             raise ModelFileError(
                 f"{path} is not the file that {beside.name} describes; copy both again, or remove the .json"
             )
@@ -237,10 +202,10 @@ def _onnx_card(path: Path, session: Any) -> Card:
 
 def _check_onnx(path: Path, session: Any, card: Card) -> None:
     """The file's input and output against its card."""
-    found = [(x.name, x.type, list(x.shape)[1:]) for x in (*session.get_inputs(), *session.get_outputs())]
+    actual = [(x.name, x.type, list(x.shape)[1:]) for x in (*session.get_inputs(), *session.get_outputs())]
     expected = [
         (INPUT, "tensor(uint8)", [card.frames, card.crop, card.crop, 3]),
         (OUTPUT, "tensor(float)", [len(card.classes)]),
     ]
-    if found != expected:
-        raise ModelFileError(f"{path} takes and gives {found}, its card says {expected}")
+    if actual != expected:
+        raise ModelFileError(f"{path} takes and gives {actual}, its card says {expected}")

@@ -7,11 +7,11 @@ figures obtained on it say nothing about real people and must be labelled as syn
 from fedaction.stage.actions import ACTIONS, NAMES, number
 from fedaction.stage.actors import ADULTS, CHILDREN, ELDERLY, Actor, Cohort, actor
 from fedaction.stage.body import BODY
-from fedaction.stage.federation import stage_federation, stage_pool
+from fedaction.stage.federation import stage_federation
 from fedaction.stage.microphone import contacts, sound
 from fedaction.stage.performance import Performance, perform
 from fedaction.stage.render import Shot, flow, image, video
-from fedaction.stage.sensor import CLEAN, Sensor, skeletons
+from fedaction.stage.sensor import Sensor, skeletons
 from fedaction.stage.wearable import MOUNTS, inertial
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "ADULTS",
     "BODY",
     "CHILDREN",
-    "CLEAN",
     "ELDERLY",
     "MOUNTS",
     "NAMES",
@@ -38,6 +37,5 @@ __all__ = [
     "skeletons",
     "sound",
     "stage_federation",
-    "stage_pool",
     "video",
 ]

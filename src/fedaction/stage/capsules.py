@@ -43,18 +43,18 @@ class Capsules:
     depth: Floats
     paint: Paint
 
-    def moved(self, shift: Floats) -> Capsules:
-        """All of them shifted by (2, F) pixels."""
+    def move(self, shift: Floats) -> Capsules:
+        """Shifts all of them by (2, F) pixels."""
         return Capsules(self.ends + shift[:, None, None, :], self.radii, self.depth, self.paint)
 
 
-def together(parts: list[Capsules]) -> Capsules:
+def join(sets: list[Capsules]) -> Capsules:
     """Several sets of capsules over the same frames as one."""
-    paint = Paint(*(np.concatenate([getattr(p.paint, f.name) for p in parts]) for f in fields(Paint)))
+    paint = Paint(*(np.concatenate([getattr(p.paint, f.name) for p in sets]) for f in fields(Paint)))
     return Capsules(
-        np.concatenate([p.ends for p in parts], axis=2),
-        np.concatenate([p.radii for p in parts], axis=1),
-        np.concatenate([p.depth for p in parts]),
+        np.concatenate([p.ends for p in sets], axis=2),
+        np.concatenate([p.radii for p in sets], axis=1),
+        np.concatenate([p.depth for p in sets]),
         paint,
     )
 

@@ -1,4 +1,4 @@
-"""Federations and pools of synthetic skeleton recordings."""
+"""Federations of synthetic skeleton recordings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.layout import Layout
@@ -15,7 +14,7 @@ from fedaction.data.layout import layout as layout_named
 from fedaction.data.samples import Examples
 from fedaction.federation.seeds import derive, numpy_generator
 from fedaction.stage.actions import NAMES, number
-from fedaction.stage.actors import ADULTS, CHILDREN, ELDERLY, Actor, Cohort, actor
+from fedaction.stage.actors import ADULTS, CHILDREN, ELDERLY, Cohort, actor
 from fedaction.stage.performance import perform
 from fedaction.stage.sensor import Sensor, skeletons
 
@@ -83,42 +82,6 @@ def stage_federation(
     return out
 
 
-def stage_pool(
-    *,
-    layout: str,
-    samples: int,
-    actors: int,
-    seed: int,
-    frames: int = 50,
-    noise: float = 1.0,
-    actions: Sequence[str] | None = None,
-) -> Examples:
-    """One set of synthetic skeleton recordings, every action in turn, actors by chance.
-
-    Args:
-        layout: layout name.
-        samples: N.
-        actors: how many people perform. Their names, in `subjects`, are the same for every number of samples.
-        seed: seed of the world.
-        frames: T.
-        noise: scales every sensor error.
-        actions: names; all of them by default. Labels count along this list.
-
-    Returns:
-        x (N, 1, frames, V, 3) in metres in camera axes.
-    """
-    if samples < 1 or actors < 1:
-        raise ValueError(f"a pool needs samples and actors; got {samples} and {actors}")
-    names = NAMES if actions is None else tuple(actions)
-    people = [actor(seed, f"actor-{i}") for i in range(actors)]
-    labels = np.arange(samples) % len(names)
-    numbers = np.array([number(name) for name in names])[labels]
-    chosen = numpy_generator(seed, "pool", "actors").integers(0, actors, samples)
-    return _examples(
-        labels, numbers, [people[i] for i in chosen], layout_named(layout), _errors(Sensor(), noise), seed, frames
-    )
-
-
 def _action_lists(counts: list[int], seed: int) -> list[tuple[str, ...]]:
     """Each client's actions: some that all clients draw first, the rest by each client's own chance."""
     common = [NAMES[i] for i in numpy_generator(seed, "common actions").permutation(len(NAMES))]
@@ -160,7 +123,13 @@ class Place:
         people = [actor(self.seed, f"{split}-{i}", self.cohort) for i in range(count)]
         chosen = [people[i] for i in rng.integers(0, count, samples)]
         numbers = np.array([number(name) for name in names])[labels]
-        return _examples(labels, numbers, chosen, self.layout, self.sensor, derive(self.seed, split), frames)
+        own = derive(self.seed, split)
+        x = np.empty((samples, 1, frames, len(self.layout), 3), np.float32)
+        for first in range(0, samples, _BATCH):
+            some = slice(first, first + _BATCH)
+            shows = perform(numbers[some], chosen[some], own, frames, takes=np.arange(samples)[some])
+            x[some] = skeletons(shows, self.layout, self.sensor, own)
+        return Examples(torch.from_numpy(x), torch.from_numpy(labels), tuple(who.name for who in chosen))
 
 
 def place_of(seed: int, shape: Layout, heterogeneity: float, noise: float) -> Place:
@@ -189,43 +158,11 @@ def place_of(seed: int, shape: Layout, heterogeneity: float, noise: float) -> Pl
     sensor = Sensor(
         yaw=(middle - 0.6, middle + 0.6),
         pitch=(down - 0.08, down + 0.08),
-        white=0.02 * quality,
-        drift=0.035 * quality,
-        dropout=0.04 * quality,
-        bias=0.018 * heterogeneity,
+        white=noise * (0.02 * quality),
+        drift=noise * (0.035 * quality),
+        dropout=min(noise * (0.04 * quality), 0.5),
+        bias=noise * (0.018 * heterogeneity),
         # Every place with the same layout has the same kind of device.
         device=derive(0, "device", shape.name),
     )
-    return Place(seed, cohort, _errors(sensor, noise), shape)
-
-
-def _errors(sensor: Sensor, noise: float) -> Sensor:
-    """The same sensor with all its errors scaled."""
-    return replace(
-        sensor,
-        white=noise * sensor.white,
-        drift=noise * sensor.drift,
-        dropout=min(noise * sensor.dropout, 0.5),
-        bias=noise * sensor.bias,
-    )
-
-
-def _examples(
-    labels: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    people: Sequence[Actor],
-    shape: Layout,
-    sensor: Sensor,
-    seed: int,
-    frames: int,
-) -> Examples:
-    x = np.empty((len(labels), 1, frames, len(shape), 3), np.float32)
-    for first in range(0, len(labels), _BATCH):
-        last = min(first + _BATCH, len(labels))
-        shown = perform(numbers[first:last], people[first:last], seed, frames, takes=np.arange(first, last))
-        x[first:last] = skeletons(shown, shape, sensor, seed)
-    return Examples(
-        x=torch.from_numpy(x),
-        y=torch.from_numpy(np.asarray(labels, np.int64)),
-        subjects=tuple(who.name for who in people),
-    )
+    return Place(seed, cohort, sensor, shape)

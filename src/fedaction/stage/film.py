@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedaction.stage.backdrop import paint_room
 from fedaction.stage.body import BODY
-from fedaction.stage.capsules import Capsules, draw, together
+from fedaction.stage.capsules import Capsules, draw, join
 from fedaction.stage.clutter import bystander, crossing, figure, post, screen
 from fedaction.stage.performance import Performance, act
 from fedaction.stage.scene import Camera, Scene, between, stand
@@ -82,9 +82,9 @@ class Shooting:
             self.body.ends[..., frames], self.body.radii[..., frames], self.body.depth[:, frames], self.body.paint
         )
         people = [body, bystander(self.scene, self.camera, times)]
-        moved = [each.moved(shift) for each in people if each is not None]
+        moved = [each.move(shift) for each in people if each is not None]
         things = crossing(self.scene, self.size, times, float(body.depth.mean()))
-        draw(canvas, together(moved + ([things] if things else [])), self.light.lamp, self.light.ambient)
+        draw(canvas, join(moved + ([things] if things else [])), self.light.lamp, self.light.ambient)
         post(self.scene, canvas, shift)
         out = _develop(canvas, self.scene, self.light, times, k)
         return out[:, :, ::-1].copy() if self.mirrored else out

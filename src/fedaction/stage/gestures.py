@@ -16,6 +16,7 @@ from fedaction.stage.pose import (
     foot,
     head,
     hips,
+    hold,
     left,
     reach,
     right,
@@ -46,7 +47,7 @@ GESTURES: tuple[Action, ...] = (
     Action(
         "wave",
         3.0,
-        ((0.0, REST), (0.2, _WAVE), (0.85, _WAVE), (1.0, REST)),
+        hold(_WAVE, 0.2, 0.85),
         (Swing("right.out", 0.26), Swing("right.up", 0.06, 0.25, times=2), Swing("bend", 0.04)),
         cycles=4.0,
         during=(0.18, 0.86),
@@ -54,12 +55,7 @@ GESTURES: tuple[Action, ...] = (
     Action(
         "clap",
         3.0,
-        (
-            (0.0, REST),
-            (0.15, REST | both(reach(0.0, -0.20, 0.50, place="middle", elbow=0.3))),
-            (0.88, REST | both(reach(0.0, -0.20, 0.50, place="middle", elbow=0.3))),
-            (1.0, REST),
-        ),
+        hold(REST | both(reach(0.0, -0.20, 0.50, place="middle", elbow=0.3)), 0.15, 0.88),
         (Swing("right.out", 0.24, shape="bounce"), Swing("left.out", 0.24, shape="bounce")),
         cycles=3.0,
         during=(0.15, 0.88),
@@ -80,7 +76,7 @@ GESTURES: tuple[Action, ...] = (
     Action(
         "brush_teeth",
         3.2,
-        ((0.0, REST), (0.18, _TEETH), (0.88, _TEETH), (1.0, REST)),
+        hold(_TEETH, 0.18, 0.88),
         (Swing("right.out", 0.07), Swing("right.up", 0.025, 0.25)),
         cycles=6.0,
         during=(0.16, 0.88),
@@ -100,8 +96,8 @@ GESTURES: tuple[Action, ...] = (
         loop=(0.18, 0.58),
         repeats=(1, 3),
     ),
-    Action("salute", 2.6, ((0.0, REST), (0.22, _SALUTE), (0.78, _SALUTE), (1.0, REST))),
-    Action("point", 2.6, ((0.0, REST), (0.3, _AIM), (0.75, _AIM), (1.0, REST))),
+    Action("salute", 2.6, hold(_SALUTE, 0.22, 0.78)),
+    Action("point", 2.6, hold(_AIM, 0.3, 0.75)),
     Action(
         "catch",
         2.2,
@@ -142,7 +138,7 @@ GESTURES: tuple[Action, ...] = (
             (1.0, REST),
         ),
     ),
-    Action("check_watch", 2.6, ((0.0, REST), (0.30, _WATCH), (0.72, _WATCH), (1.0, REST))),
+    Action("check_watch", 2.6, hold(_WATCH, 0.30, 0.72)),
     Action(
         "cross_arms",
         2.6,
@@ -187,12 +183,7 @@ GESTURES: tuple[Action, ...] = (
     Action(
         "knock",
         2.8,
-        (
-            (0.0, REST),
-            (0.25, REST | right(reach(-0.08, 0.12, 0.72, elbow=0.3))),
-            (0.80, REST | right(reach(-0.08, 0.12, 0.72, elbow=0.3))),
-            (1.0, REST),
-        ),
+        hold(REST | right(reach(-0.08, 0.12, 0.72, elbow=0.3)), 0.25, 0.80),
         (Swing("right.forward", -0.16, shape="bounce"), Swing("right.up", 0.05, shape="bounce")),
         cycles=2.5,
         during=(0.25, 0.80),

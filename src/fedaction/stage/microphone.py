@@ -29,7 +29,7 @@ def contacts(performance: Performance) -> list[list[tuple[float, str, float]]]:
     """
     samples = round(performance.seconds * _RATE)
     track = performance.at(samples)
-    found: list[list[tuple[float, str, float]]] = [[] for _ in range(len(performance))]
+    impacts: list[list[tuple[float, str, float]]] = [[] for _ in range(len(performance))]
 
     def add(distance: NDArray[np.floating], kind: str, touch: NDArray[np.floating], least: float) -> None:
         """An impact: a distance (N, T') comes within `touch` at `least` m/s or more, and then stops."""
@@ -39,7 +39,7 @@ def contacts(performance: Performance) -> list[list[tuple[float, str, float]]]:
             # The distance has closed for good when most of the speed is gone.
             ended = np.nonzero(speed[i, j:] < 0.25 * speed[i, j])[0]
             if len(ended):
-                found[i].append((float((j + ended[0]) / _RATE), kind, float(speed[i, j])))
+                impacts[i].append((float((j + ended[0]) / _RATE), kind, float(speed[i, j])))
 
     heights = {joint: track[:, :, BODY.index(joint), 1] for joint in ("left_foot", "right_foot", "spine_base")}
     for side in ("left", "right"):
@@ -54,8 +54,8 @@ def contacts(performance: Performance) -> list[list[tuple[float, str, float]]]:
     for i, number in enumerate(performance.script.action):
         for mark in ACTIONS[number].contacts:
             crossed = np.nonzero((when[i, :-1] < mark) & (when[i, 1:] >= mark))[0]
-            found[i] += [(float(times[j + 1]), "touch", 1.0) for j in crossed]
-    return [_merge(sorted(events)) for events in found]
+            impacts[i] += [(float(times[j + 1]), "touch", 1.0) for j in crossed]
+    return [_merge(sorted(events)) for events in impacts]
 
 
 def _merge(events: list[tuple[float, str, float]]) -> list[tuple[float, str, float]]:

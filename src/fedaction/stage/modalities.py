@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from fedaction.data.client import ClientData, ClientInfo
-from fedaction.data.features.clients import Scale, standardise
+from fedaction.data.client import ClientData
+from fedaction.data.features.clients import Scale, make_client
 from fedaction.data.features.extract import WIDTH, Extractor, Recording, built_in
 from fedaction.data.features.make import cache_folder, from_cache
 from fedaction.data.features.store import MODALITIES, FeatureSet, Modality
 from fedaction.data.layout import KINECT_V2
-from fedaction.data.samples import Examples
 from fedaction.federation.seeds import derive, numpy_generator
 from fedaction.stage.actions import NAMES, number
 from fedaction.stage.actors import actor
@@ -112,7 +110,10 @@ def stage_features(
             }
             key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
             held = from_cache(cache_folder(cache) / f"stage-{modality}-{key}", partial(_record, settings, extractor))
-            made.append(_client(held, f"{modality}-{i}", train, division, scale))
+            name = f"{modality}-{i}"
+            order = numpy_generator(division, "division", name).permutation(len(held))
+            sides = (np.sort(order[:train]), np.sort(order[train:]))
+            made.append(make_client(held, sides, held.labels, name, classes, scale))
             if progress is not None:
                 progress(len(made), len(modalities) * clients)
     return made
@@ -165,18 +166,6 @@ def _recordings(show: Performance, modality: Modality, place: Place, settings: d
         return [Recording(item) for item in image(show, _SIDE, _SIDE, seed, shot=shot)]
     take = video if modality == "video" else flow
     return [Recording(item) for item in take(show, _SIDE, _SIDE, seed, frames=_PICTURES, shot=shot)]
-
-
-def _client(held: FeatureSet, name: str, train: int, seed: int, scale: Scale) -> ClientData:
-    order = numpy_generator(seed, "division", name).permutation(len(held))
-    sides = (np.sort(order[:train]), np.sort(order[train:]))
-    first, second = (torch.from_numpy(np.array(held.x[side])) for side in sides)
-    halves = [
-        Examples(x, torch.from_numpy(held.labels[side]), tuple(held.subjects[i] for i in side))
-        for x, side in zip(standardise(first, second, scale), sides, strict=True)
-    ]
-    info = ClientInfo(name, held.modality, len(halves[0]), held.classes, (held.width,))
-    return ClientData(info, halves[0], halves[1])
 
 
 @lru_cache(maxsize=1)

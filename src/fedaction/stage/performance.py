@@ -16,23 +16,13 @@ from fedaction.federation.seeds import derive, numpy_generator
 from fedaction.stage.actions import ACTIONS
 from fedaction.stage.actors import CHANNEL_SPREAD, Actor, style
 from fedaction.stage.body import BODY, joint_positions, measures, place
-from fedaction.stage.pose import CHANNELS, MEASURES
+from fedaction.stage.pose import CHANNELS, MEASURES, unit_of
 from fedaction.stage.score import SCORE
 
 _FIDGETS = 3  # slow idle movements in every performance
 _BATCH = 128  # performances computed at once: large enough for NumPy, small enough for the cache
 
-# The unit of each channel as an index into MEASURES, for offsets that are given in the channels' own units.
-_UNIT = np.array(
-    [
-        MEASURES.index("arm")
-        if c.startswith(("right.", "left.")) and c.rpartition(".")[2] in ("out", "up", "forward")
-        else MEASURES.index("leg")
-        if "." in c and not c.startswith(("right.", "left.")) and c.rpartition(".")[2] not in ("toe", "turn")
-        else 0
-        for c in CHANNELS
-    ]
-)
+_UNIT = np.array([MEASURES.index(unit_of(channel)) for channel in CHANNELS])
 _HIPS, _LEAN, _NOD = (CHANNELS.index(c) for c in ("hips.height", "lean", "nod"))
 _STANCE = [CHANNELS.index(f"{side}_foot.out") for side in ("right", "left")]
 _ELBOWS = [CHANNELS.index(f"{side}.elbow") for side in ("right", "left")]
@@ -101,11 +91,6 @@ class Performance:
 
     def __len__(self) -> int:
         return len(self.keys)
-
-    @property
-    def actions(self) -> tuple[str, ...]:
-        """Each performance's action by name."""
-        return tuple(ACTIONS[i].name for i in self.script.action)
 
     def __getitem__(self, which: slice) -> Performance:
         return replace(

@@ -31,7 +31,7 @@ CHANNELS: tuple[str, ...] = (
 )
 
 
-class Cell(NamedTuple):
+class ChannelValue(NamedTuple):
     """One channel's value: the sum of `measures` times the body's measures.
 
     Attributes:
@@ -43,11 +43,11 @@ class Cell(NamedTuple):
     loose: bool = True
 
 
-Pose = dict[str, Cell]
+Pose = dict[str, ChannelValue]
 
 
-def _cell(value: float, unit: str = "one", loose: bool = True) -> Cell:
-    return Cell(tuple(value if name == unit else 0.0 for name in MEASURES), loose)
+def _value(value: float, unit: str = "one", loose: bool = True) -> ChannelValue:
+    return ChannelValue(tuple(value if name == unit else 0.0 for name in MEASURES), loose)
 
 
 # Places a hand can go to, from that hand's shoulder, as (out, up, forward) in the body's measures.
@@ -72,7 +72,7 @@ def reach(
     place: str = "shoulder",
     elbow: float = 0.15,
     upright: float = 0.0,
-) -> dict[str, Cell]:
+) -> dict[str, ChannelValue]:
     """A hand's position: a place on the body plus (out, up, forward) in arm lengths.
 
     Args:
@@ -83,32 +83,32 @@ def reach(
         elbow: 0 points the elbow down and back, 1 points it out to the side.
         upright: 0 moves the hand with the torso, 1 keeps the offset's axes vertical while the torso leans.
     """
-    cells: dict[str, Cell] = {}
+    cells: dict[str, ChannelValue] = {}
     for part, anchor, offset in zip(_HAND, _PLACES[place], (out, up, forward), strict=False):
         totals = dict.fromkeys(MEASURES, 0.0) | anchor
         totals["arm"] += offset
-        cells[part] = Cell(tuple(totals[name] for name in MEASURES), loose=place == "shoulder")
-    return cells | {"elbow": _cell(elbow), "upright": _cell(upright, loose=False)}
+        cells[part] = ChannelValue(tuple(totals[name] for name in MEASURES), loose=place == "shoulder")
+    return cells | {"elbow": _value(elbow), "upright": _value(upright, loose=False)}
 
 
-def right(hand: dict[str, Cell]) -> Pose:
+def right(hand: dict[str, ChannelValue]) -> Pose:
     """The stronger hand's part of a pose (the right, before a left-hander's mirror)."""
     return {f"right.{part}": cell for part, cell in hand.items()}
 
 
-def left(hand: dict[str, Cell]) -> Pose:
+def left(hand: dict[str, ChannelValue]) -> Pose:
     """The weaker hand's part of a pose."""
     return {f"left.{part}": cell for part, cell in hand.items()}
 
 
-def both(hand: dict[str, Cell]) -> Pose:
+def both(hand: dict[str, ChannelValue]) -> Pose:
     """Both hands alike."""
     return right(hand) | left(hand)
 
 
 def foot(side: str, out: float = 0.0, up: float = 0.0, forward: float = 0.0, toe: float = 0.0) -> Pose:
     """One foot (`side` is "right" or "left"), in leg lengths from the ground below its hip; toe > 0 points down."""
-    values = (_cell(out, "leg"), _cell(up, "leg"), _cell(forward, "leg"), _cell(toe))
+    values = (_value(out, "leg"), _value(up, "leg"), _value(forward, "leg"), _value(toe))
     return {f"{side}_foot.{part}": cell for part, cell in zip(_FOOT, values, strict=True)}
 
 
@@ -120,30 +120,38 @@ def feet(out: float = 0.0, up: float = 0.0, forward: float = 0.0, toe: float = 0
 def hips(height: float, forward: float = 0.0, left: float = 0.0) -> Pose:
     """Hip height and shift over the feet, in leg lengths. Never scaled: the feet should stay on the ground."""
     names = ("hips.height", "hips.forward", "hips.left")
-    return {n: _cell(v, "leg", loose=False) for n, v in zip(names, (height, forward, left), strict=True)}
+    return {n: _value(v, "leg", loose=False) for n, v in zip(names, (height, forward, left), strict=True)}
 
 
 def torso(lean: float = 0.0, bend: float = 0.0, twist: float = 0.0) -> Pose:
     """Torso angles in radians."""
-    return {"lean": _cell(lean), "bend": _cell(bend), "twist": _cell(twist)}
+    return {"lean": _value(lean), "bend": _value(bend), "twist": _value(twist)}
 
 
 def head(nod: float = 0.0, turn: float = 0.0, tilt: float = 0.0) -> Pose:
     """Head angles in radians, on top of the torso's."""
-    return {"nod": _cell(nod), "turn": _cell(turn), "tilt": _cell(tilt)}
+    return {"nod": _value(nod), "turn": _value(turn), "tilt": _value(tilt)}
 
 
 def travel(forward: float = 0.0, left: float = 0.0, turn: float = 0.0) -> Pose:
     """Where the body has gone: leg lengths, and a turn to the left in radians."""
     return {
-        "travel.forward": _cell(forward, "leg", loose=False),
-        "travel.left": _cell(left, "leg", loose=False),
-        "travel.turn": _cell(turn, loose=False),
+        "travel.forward": _value(forward, "leg", loose=False),
+        "travel.left": _value(left, "leg", loose=False),
+        "travel.turn": _value(turn, loose=False),
     }
 
 
 HANG = reach(out=0.10, up=-0.96, forward=0.08, upright=0.5)
 REST: Pose = travel() | hips(0.985) | torso() | head() | both(HANG) | feet()
+
+
+def unit_of(channel: str) -> str:
+    """The body measure that a channel's offsets and swings are multiples of."""
+    axis = channel.rpartition(".")[2]
+    if channel.startswith(("right.", "left.")):
+        return "arm" if axis in ("out", "up", "forward") else "one"
+    return "leg" if "." in channel and axis not in ("toe", "turn") else "one"
 
 
 @dataclass(frozen=True)
@@ -152,7 +160,7 @@ class Swing:
 
     Attributes:
         channel: a name in CHANNELS.
-        size: amplitude; in arm lengths for hands, leg lengths for hips and feet, radians for angles.
+        size: amplitude; in the units of `unit_of`: arm lengths for hands, leg lengths for hips and feet, radians.
         beat: where in its cycle it starts, 0 to 1.
         times: cycles for each cycle of the action: 2 moves twice as often.
         shape: "sine", "lift" (only its upper half: a foot that leaves the ground) or "bounce" (rebounds at zero).
@@ -164,13 +172,10 @@ class Swing:
     times: int = 1
     shape: str = "sine"
 
-    @property
-    def unit(self) -> str:
-        """The body measure that `size` is a multiple of."""
-        part = self.channel.rpartition(".")[2]
-        if self.channel.startswith(("right.", "left.")):
-            return "arm" if part in ("out", "up", "forward") else "one"
-        return "leg" if "." in self.channel and part not in ("toe", "turn") else "one"
+
+def hold(pose: Pose, start: float, stop: float) -> tuple[tuple[float, Pose], ...]:
+    """Key poses of an action that goes from rest to one pose, keeps it from `start` to `stop`, and goes back."""
+    return ((0.0, REST), (start, pose), (stop, pose), (1.0, REST))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Floats = NDArray[np.floating]
 
 def _limbs() -> tuple[tuple[str, str, float, str], ...]:
     """(from, to, radius as a fraction of height, what covers it)."""
-    found = [
+    limbs = [
         ("left_hip", "right_hip", 0.058, "trousers"),
         ("spine_base", "spine_mid", 0.066, "shirt"),
         ("spine_mid", "spine_shoulder", 0.078, "shirt"),
@@ -31,7 +31,7 @@ def _limbs() -> tuple[tuple[str, str, float, str], ...]:
         ("nose", "nose", 0.042, "skin"),
     ]
     for side in ("left", "right"):
-        found += [
+        limbs += [
             (f"{side}_shoulder", f"{side}_elbow", 0.033, "shirt"),
             (f"{side}_elbow", f"{side}_wrist", 0.025, "skin"),
             (f"{side}_wrist", f"{side}_hand_tip", 0.021, "skin"),
@@ -39,7 +39,7 @@ def _limbs() -> tuple[tuple[str, str, float, str], ...]:
             (f"{side}_knee", f"{side}_ankle", 0.036, "trousers"),
             (f"{side}_ankle", f"{side}_toes", 0.026, "shoes"),
         ]
-    return tuple(found)
+    return tuple(limbs)
 
 
 LIMBS = _limbs()

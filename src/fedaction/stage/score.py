@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaction.stage.actions import ACTIONS
-from fedaction.stage.pose import CHANNELS, MEASURES, REST, Action, Pose
+from fedaction.stage.pose import CHANNELS, MEASURES, REST, Action, Pose, unit_of
 
 SHAPES = ("sine", "lift", "bounce")
 
@@ -78,7 +78,7 @@ def write_score(actions: tuple[Action, ...]) -> Score:
             times_of_keys = [moment for moment, _ in action.keys]
             twin[i, times_of_keys.index(action.loop[1])] = times_of_keys.index(action.loop[0])
         for s, swing in enumerate(action.swings):
-            swings[i, s, CHANNELS.index(swing.channel), MEASURES.index(swing.unit)] = swing.size
+            swings[i, s, CHANNELS.index(swing.channel), MEASURES.index(unit_of(swing.channel))] = swing.size
             beats[i, s], times[i, s], shapes[i, s] = swing.beat, swing.times, SHAPES.index(swing.shape)
     return Score(
         seconds=np.array([a.seconds for a in actions]),

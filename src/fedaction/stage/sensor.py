@@ -61,10 +61,6 @@ class Sensor:
     device: int = 0
 
 
-CLEAN = Sensor(yaw=(0.0, 0.0), pitch=(0.0, 0.0), distance=(3.0, 3.0), white=0.0, drift=0.0, dropout=0.0)
-"""A frontal view without any error."""
-
-
 @dataclass(frozen=True)
 class View:
     """Where cameras stand. Camera axes: x to the camera's left, y up, z away from it.
@@ -76,9 +72,6 @@ class View:
 
     turn: NDArray[np.floating]
     shift: NDArray[np.floating]
-
-    def __getitem__(self, which: slice) -> View:
-        return View(self.turn[which], self.shift[which])
 
     def of(self, positions: NDArray[np.floating]) -> NDArray[np.floating]:
         """Room metres to camera metres, (..., 3, N, T)."""

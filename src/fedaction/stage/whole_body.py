@@ -15,6 +15,7 @@ from fedaction.stage.pose import (
     foot,
     head,
     hips,
+    hold,
     left,
     reach,
     right,
@@ -146,7 +147,7 @@ WHOLE_BODY: tuple[Action, ...] = (
     Action(
         "hop",
         3.2,
-        ((0.0, REST), (0.14, _HOP_LEG), (0.88, _HOP_LEG), (1.0, REST)),
+        hold(_HOP_LEG, 0.14, 0.88),
         (
             Swing("hips.height", 0.17, shape="bounce"),
             Swing("right_foot.up", 0.17, shape="bounce"),
@@ -172,7 +173,7 @@ WHOLE_BODY: tuple[Action, ...] = (
     ),
     Action("sit_down", 2.3, ((0.0, REST), (0.45, _SEAT_LEAN), (0.8, _SEAT), (1.0, _SEAT)), contacts=(0.78,)),
     Action("stand_up", 2.2, ((0.0, _SEAT), (0.15, _SEAT), (0.5, _SEAT_LEAN), (0.9, REST), (1.0, REST))),
-    Action("bow", 2.8, ((0.0, REST), (0.40, _BOWED), (0.60, _BOWED), (1.0, REST))),
+    Action("bow", 2.8, hold(_BOWED, 0.40, 0.60)),
     Action(
         "lunge",
         3.0,

@@ -21,7 +21,7 @@ from fedaction.engines.base import batch_plan
 from fedaction.evaluation.accuracy import by_recording
 from fedaction.evaluation.clips import Accuracy, accuracy_of
 from fedaction.evaluation.landscape import filter_direction
-from fedaction.evaluation.retrieval import Pooling, pooled_map, retrieval
+from fedaction.evaluation.retrieval import Pooling, pool_map, retrieval
 from fedaction.federation.progress import Progress
 from fedaction.federation.seeds import derive, generator
 from fedaction.federation.tree import Tree
@@ -216,7 +216,7 @@ class Features:
             nonlocal done
             for part in clips.batches(size):
                 with torch.no_grad():
-                    features = pooled_map(self._backbone(evaluation.looked_at.window.centre(part), leave=5), pooling)
+                    features = pool_map(self._backbone(evaluation.looked_at.window.centre(part), leave=5), pooling)
                 done += 1
                 if self._label:
                     progress.advanced(self._label, done, None)

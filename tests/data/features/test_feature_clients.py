@@ -74,18 +74,18 @@ def test_the_split_is_the_seeds_and_complete() -> None:
 
 
 def test_strangers_are_nobodys_client_and_everybodys_test() -> None:
-    clients = clients_from_features(SETS, deal="all", strangers=2)
+    clients = clients_from_features(SETS, deal="all", hold_out=2)
     assert len(clients) == 8 and {client.info.id[-2:] for client in clients} == {"s0", "s1", "s2", "s3"}
     for client in clients:
         assert set(client.test.subjects) == {"s4", "s5"}
         assert len(client.train) == (8 if client.info.group == "skeleton" else 12)
-    assert [client.info.id for client in clients_from_features(SETS, strangers=1)][:2] == [
+    assert [client.info.id for client in clients_from_features(SETS, hold_out=1)][:2] == [
         "skeleton-s0",
         "skeleton-s2",
     ]
     for many in (3, 9):
         with pytest.raises(ValueError, match="skeleton is left without a client"):
-            clients_from_features(SETS, strangers=many)
+            clients_from_features(SETS, hold_out=many)
 
 
 def test_test_samples_do_not_touch_training() -> None:

@@ -140,11 +140,9 @@ def test_a_tone_is_loud_in_the_band_of_its_pitch() -> None:
 
 
 def test_mel_bands_leave_no_gap() -> None:
-    bank = mel_bands(256, 8000, 40, 50.0, 3800.0).numpy()
-    inside = bank[:, 4:118].sum(axis=0)  # from 125 to 3656 hertz
-    assert bank.shape == (40, 129) and (bank.max(axis=1) > 0.4).all() and inside.min() > 0.5
-    with pytest.raises(ValueError, match="low < high"):
-        mel_bands(256, 8000, 4, 100.0, 50.0)
+    bank = mel_bands(512, 16000).numpy()
+    inside = bank[:, 4:245].sum(axis=0)  # from 125 to 7625 hertz
+    assert bank.shape == (48, 257) and (bank.max(axis=1) > 0.4).all() and inside.min() > 0.5
 
 
 def moving_bar(step: int) -> npt.NDArray[np.uint8]:

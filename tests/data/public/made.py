@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.layout import KINECT_V2, Layout
-from fedaction.data.public.base import Listing, Sample, Source
+from fedaction.data.public.base import Listing, Sample, SourceFile
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Made:
         paths = sorted(root.iterdir())
         names = ["x"] * len(paths) if self.again else [path.name for path in paths]
         return Listing(
-            tuple(Source(p, (Sample(n, "c", "", {"a": "train"}),)) for p, n in zip(paths, names, strict=True)), ("c",)
+            tuple(SourceFile(p, (Sample(n, "c", "", {"a": "train"}),)) for p, n in zip(paths, names, strict=True)),
+            ("c",),
         )
 
     def read(self, path: Path) -> npt.NDArray[np.float32]:

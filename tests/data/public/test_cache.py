@@ -316,7 +316,7 @@ def test_few_results_are_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return submit(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ProcessPoolExecutor, "submit", count)
-    contents = pool.read_sources(Made(frames=2), listing.sources, [4] * 60, 2)
+    contents = pool.read_sources(Made(frames=2), listing.sources, 2)
     for taken, content in enumerate(contents, 1):
         assert content.samples[0].shape == (2, 2, 25, 3) and len(submitted) <= taken + 6
     assert len(submitted) == 60

@@ -87,16 +87,16 @@ def test_faulty_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a01_s01_e01_skeleton3D.txt"
     for text, message in (
         ("", "is empty"),
-        ("1 2 3 4\n" * 21, "21 rows of 4 numbers; expected rows of 4, 20 rows to a frame"),
-        ("1 2 3\n" * 20, "20 rows of 3 numbers"),
-        ("1 2 3 4\n" * 19 + "1 2 x 4\n", "not a table of numbers.*'x'"),
-        ("1 2 3 4\n" * 19 + "1 2 3\n", "not a table of numbers"),
+        ("1 2 3 4\n" * 21, "21 rows; expected 20 rows to a frame"),
+        ("1 2 3\n" * 20, "rows of 3 numbers; expected rows of 4"),
+        ("1 2 3 4\n" * 19 + "1 2 x 4\n", "not a table of rows of 4 numbers.*'x'"),
+        ("1 2 3 4\n" * 19 + "1 2 3\n", "not a table of rows of 4 numbers"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             READER.read(path)
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="not a table of numbers"):
+    with pytest.raises(ValueError, match="not a table of rows of 4 numbers"):
         READER.read(path)
     path.write_text("1 2 nan 4\n" * 20)
     assert np.isnan(READER.read(path)[..., 2]).all()

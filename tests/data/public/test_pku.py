@@ -120,11 +120,11 @@ def test_faults_of_labels_are_named(tmp_path: Path) -> None:
     [
         ("", "empty"),
         (" \n\n", "empty"),
-        (f"{ROW}\n{ROW} 1\n", "not rows of 150 numbers"),
-        (f"{ROW} 1\n{ROW} 1\n", "rows have 151 numbers; expected 150"),
-        (f"{ROW}\n{ROW[:-3]}x\n", "not rows of 150 numbers.*row 1"),
-        (f"{ROW}\n{ROW[:200]}", "not rows of 150 numbers"),
-        ("\xff", "not rows of 150 numbers"),
+        (f"{ROW}\n{ROW} 1\n", "not a table of rows of 150 numbers"),
+        (f"{ROW} 1\n{ROW} 1\n", "rows of 151 numbers; expected rows of 150"),
+        (f"{ROW}\n{ROW[:-3]}x\n", "not a table of rows of 150 numbers.*row 1"),
+        (f"{ROW}\n{ROW[:200]}", "not a table of rows of 150 numbers"),
+        ("\xff", "not a table of rows of 150 numbers"),
     ],
 )
 def test_files_that_are_damaged_are_refused(tmp_path: Path, text: str, message: str) -> None:

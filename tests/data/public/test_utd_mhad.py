@@ -62,7 +62,9 @@ def test_right_hand_actions_are_done_with_the_right_hand(root: Path) -> None:
 
 
 def test_faulty_folders_and_files_are_refused(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="none of the expected files: a<action>_s<person>_t<trial>_skeleton"):
+    with pytest.raises(
+        ValueError, match="none of the expected files: Skeleton/a<action>_s<person>_t<trial>_skeleton"
+    ):
         READER.find(tmp_path)
     with pytest.raises(ValueError, match="no array of numbers called 'd_skel'; it has d_iner"):
         READER.read(root / "Inertial" / "a1_s1_t1_inertial.mat")

@@ -28,7 +28,7 @@ def clients_from_features(
     deal: Literal["alternate", "all"] = "alternate",
     clients: int = 4,
     test: float = 0.25,
-    strangers: int = 0,
+    hold_out: int = 0,
     scale: Scale = "client",
     seed: int = 0,
 ) -> list[ClientData]:
@@ -44,10 +44,10 @@ def clients_from_features(
             is in two; "all" takes everybody into every modality. People of one name in two sets count as one person.
         clients: clients of each modality, by "equal".
         test: share of each client's samples kept for test, of each class where possible.
-        strangers: people of each modality, the last by name, who are nobody's client: every client of the modality is
-            tested on all their samples, in place of `test`. How well a network knows people it has met says little
-            about others: a person's own repetitions are much alike. Not by the seed, so that seeds have one list of
-            clients.
+        hold_out: number of hold-out subjects of each modality, the last by name: they are nobody's client, and every
+            client of the modality is tested on all their samples, in place of `test`. How well a network knows people
+            it has met says little about others: a person's own repetitions are much alike. Not by the seed, so that
+            seeds have one list of clients.
         scale: see `standardise`.
         seed: seed of shares and splits.
 
@@ -58,7 +58,7 @@ def clients_from_features(
     if not sets or twice:
         raise ValueError(f"give one feature store for each modality; {twice[0] + ' is given twice' if twice else ''}")
     nameless = [item.modality for item in sets if not item.subjects]
-    if nameless and (by == "subject" or deal == "alternate" or strangers):
+    if nameless and (by == "subject" or deal == "alternate" or hold_out):
         raise ValueError(
             f"the {nameless[0]} features do not say who performed them, so they cannot be dealt by person: take them "
             'again with a pattern for the subject, or deal equal shares of all of them (by "equal", deal "all")'
@@ -68,28 +68,28 @@ def clients_from_features(
     made: list[ClientData] = []
     for turn, item in enumerate(sets):
         mine = people[turn :: len(sets)] if deal == "alternate" else people
-        mine, others = mine[: max(len(mine) - strangers, 0)], mine[len(mine) - strangers :]
+        mine, held_out = mine[: max(len(mine) - hold_out, 0)], mine[len(mine) - hold_out :]
         used = np.flatnonzero(np.isin(item.subjects, mine)) if item.subjects else np.arange(len(item))
-        met = np.flatnonzero(np.isin(item.subjects, others)) if strangers else None
-        if not len(used) or (met is not None and not len(met)):
+        unseen = np.flatnonzero(np.isin(item.subjects, held_out)) if hold_out else None
+        if not len(used) or (unseen is not None and not len(unseen)):
             raise ValueError(
-                f"{item.modality} is left without a client, or without the strangers asked for: {len(people)} people "
-                f"are dealt to {len(sets)} modalities, and {strangers} of each kept for test"
+                f"{item.modality} is left without a client, or without its hold-out subjects: {len(people)} people "
+                f"are dealt to {len(sets)} modalities, and {hold_out} of each kept for test"
             )
         labels = np.array([classes.index(name) for name in item.classes], dtype=np.int64)[item.labels]
         who = np.array(item.subjects) if item.subjects else None
         own = derive(seed, "features", item.modality)
         kind, count = ("subject", None) if by == "subject" else ("iid", clients)
-        parts, names = partition.divide(
+        shares, names = partition.divide(
             labels[used], None if who is None else who[used], by=kind, clients=count, seed=own
         )
-        for part, name in zip(parts, names.clients, strict=True):
+        for share, name in zip(shares, names.clients, strict=True):
             own_name = f"{item.modality}-{name}"
-            train, other = used[part], met
+            train, other = used[share], unseen
             if other is None:
                 tested = split(labels[train], test, derive(seed, own_name))
                 train, other = train[~tested], train[tested]
-            made.append(_client(item, (train, other), labels, own_name, classes, scale))
+            made.append(make_client(item, (train, other), labels, own_name, classes, scale))
     return made
 
 
@@ -135,7 +135,7 @@ def split(labels: npt.NDArray[np.int64], test: float, seed: int) -> npt.NDArray[
     return tested
 
 
-def _client(
+def make_client(
     item: FeatureSet,
     sides: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]],
     labels: npt.NDArray[np.int64],
@@ -143,6 +143,16 @@ def _client(
     classes: tuple[str, ...],
     scale: Scale,
 ) -> ClientData:
+    """A client of some of a set's samples.
+
+    Args:
+        item: the set.
+        sides: which of its samples to train and to test on.
+        labels: (N,) of all its samples, indices into `classes`.
+        name: the client's.
+        classes: action names.
+        scale: see `standardise`.
+    """
     train, test = (torch.from_numpy(np.array(item.x[side])) for side in sides)
     halves = [
         Examples(x, torch.from_numpy(labels[side]), tuple(item.subjects[i] for i in side) if item.subjects else ())

@@ -134,16 +134,16 @@ def built_in(
         mel = [log_mel(item.array, item.rate_hz or 0.0) for item in given]
         return kernel_features(resample(mel, _SOUND_FRAMES), width, seed=seed)
 
-    def seen(take: Callable[[Sequence[npt.NDArray[Any]]], Tensor]) -> Callable[[Sequence[Recording]], Tensor]:
+    def pictures(take: Callable[[Sequence[npt.NDArray[Any]]], Tensor]) -> Callable[[Sequence[Recording]], Tensor]:
         return lambda given: project(take([item.array for item in given]), width, seed)
 
     functions: dict[Modality, Callable[[Sequence[Recording]], Tensor]] = {
         "skeleton": skeletons,
         "inertial": sensors,
         "audio": sounds,
-        "video": seen(clip_features),
-        "flow": seen(flow_features),
-        "image": seen(picture_features),
+        "video": pictures(clip_features),
+        "flow": pictures(flow_features),
+        "image": pictures(picture_features),
     }
     if modality == "skeleton":
         parameters |= {"frames": frames, "align": align, "bodies": bodies}

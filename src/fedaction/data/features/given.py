@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedaction.data.features.extract import Extractor, Recording, built_in
 from fedaction.data.features.store import Modality
+from fedaction.data.files import check_size
 
 _MOST_BYTES = 4 * 2**30
 _PICKLED = (".pt", ".pth", ".pt2", ".ts", ".pkl", ".pickle", ".ckpt")
@@ -64,7 +65,7 @@ def _function(modality: Modality, name: str, width: int) -> Extractor:
         raise ValueError(f"the extractor {name!r} is not a function")
 
     def take(given: Sequence[Recording]) -> Tensor:
-        return _stacked(name, [np.asarray(call(item.array, item.rate_hz)) for item in given])
+        return _stack(name, [np.asarray(call(item.array, item.rate_hz)) for item in given])
 
     source = inspect.getsourcefile(module)
     digest = _digest(Path(source)) if source else ""
@@ -74,8 +75,7 @@ def _function(modality: Modality, name: str, width: int) -> Extractor:
 def _onnx(modality: Modality, path: Path, width: int) -> Extractor:
     if not path.is_file():
         raise ValueError(f"there is no file {path}")
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path} has {path.stat().st_size} bytes, more than the {_MOST_BYTES} allowed")
+    check_size(path, _MOST_BYTES)
     try:
         import onnxruntime  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -93,19 +93,19 @@ def _onnx(modality: Modality, path: Path, width: int) -> Extractor:
     entry, kind = inputs[0].name, _ONNX_TYPES[inputs[0].type]
 
     def take(given: Sequence[Recording]) -> Tensor:
-        found = []
+        vectors = []
         for item in given:
             try:
                 answers = session.run(None, {entry: np.ascontiguousarray(item.array[None], dtype=kind)})
             except Exception as error:  # see above
                 raise ValueError(f"{path} refuses a recording of shape {item.array.shape}: {error}") from None
-            found.append(np.asarray(answers[0]).reshape(-1))
-        return _stacked(path.name, found)
+            vectors.append(np.asarray(answers[0]).reshape(-1))
+        return _stack(path.name, vectors)
 
     return Extractor(path.name, 0, modality, width, {"file": _digest(path)}, take)
 
 
-def _stacked(name: str, vectors: Sequence[np.ndarray[Any, Any]]) -> Tensor:
+def _stack(name: str, vectors: Sequence[np.ndarray[Any, Any]]) -> Tensor:
     shapes = {vector.shape for vector in vectors}
     if len(shapes) != 1 or vectors[0].ndim != 1 or vectors[0].dtype.kind not in "fiu":
         raise ValueError(f"extractor {name!r} must give one vector of numbers for each recording, all of one width")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,9 @@ import numpy as np
 
 from fedaction.data.features.extract import Extractor
 from fedaction.data.features.recordings import Collection
-from fedaction.data.features.store import FeatureSet, is_feature_store, load_features, refuse_existing, save_features
+from fedaction.data.features.store import FeatureSet, is_feature_store, load_features, save_features
+from fedaction.data.files import cache_root
+from fedaction.data.store_file import refuse_existing
 
 _BATCH = 64
 
@@ -85,7 +86,7 @@ def make_features(
                     f"{out} holds features that were made of other files, or otherwise: choose another folder, or "
                     "ask to overwrite it"
                 )
-    refuse_existing(out, overwrite)
+    refuse_existing(out, overwrite, is_feature_store, "feature store")
     save_features(extract(collection, extractor, progress), out, overwrite=overwrite)
     return load_features(out), True
 
@@ -125,9 +126,7 @@ def from_cache(place: Path, make: Callable[[], FeatureSet]) -> FeatureSet:
 
 def cache_folder(cache: str | Path | None = None) -> Path:
     """Where features are kept once made."""
-    if not cache:
-        cache = os.environ.get("FEDACTION_CACHE") or Path.home() / ".cache" / "fedaction"
-    return Path(cache).absolute() / "features"
+    return cache_root(cache) / "features"
 
 
 def _provenance(collection: Collection, extractor: Extractor) -> dict[str, object]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import wave
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import numpy.typing as npt
 from fedaction.data import store_file
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.store import Modality
+from fedaction.data.files import fingerprint, open_npy, to_float32
 from fedaction.data.imports import subject_of
 from fedaction.data.preprocess import mend
 from fedaction.data.public import utd_inertial
@@ -151,28 +150,32 @@ def from_folder(path: str | Path, modality: Modality, *, subject: str | None = N
     )
 
 
-def fingerprint(root: Path, paths: Iterable[Path]) -> str:
-    """A digest of the name, size and time of every file."""
-    digest = hashlib.sha256()
-    for path in paths:
-        found = path.stat()
-        name = os.path.relpath(path, root)
-        digest.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "replace"))
-    return digest.hexdigest()
+def read_wave(path: Path, span: tuple[float, float] | None = None) -> Recording:
+    """An uncompressed wave file, its channels averaged: (S,) in [-1, 1].
 
-
-def read_wave(path: Path) -> Recording:
-    """An uncompressed wave file, its channels averaged: (S,) in [-1, 1]."""
-    if path.stat().st_size > _MOST_SOUND_BYTES:
-        raise ValueError(
-            f"{path} has more than the {_MOST_SOUND_BYTES} bytes allowed: cut it into shorter recordings"
-        )
+    Args:
+        path: the file.
+        span: seconds of its beginning and end, of which the whole must be there; None: all that is there.
+    """
     try:
         with wave.open(str(path), "rb") as file:
             channels, size, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            data = file.readframes(file.getnframes())
+            frames = file.getnframes()
+            first, stop = (0, frames) if span is None else (round(span[0] * rate), round(span[1] * rate))
+            if span is not None and not 0 <= first < stop <= frames:
+                raise ValueError(
+                    f"{path.name} has {frames / rate:.2f} s; it has no piece from {span[0]:.2f} to {span[1]:.2f} s"
+                )
+            if (stop - first) * channels * size > _MOST_SOUND_BYTES:
+                raise ValueError(
+                    f"{path} has more than the {_MOST_SOUND_BYTES} bytes allowed: cut it into shorter recordings"
+                )
+            file.setpos(first)
+            data = file.readframes(stop - first)
     except (wave.Error, EOFError, OSError) as error:
         raise ValueError(f"{path} is not an uncompressed (PCM) wave file: {error}") from None
+    if span is not None and len(data) != (stop - first) * channels * size:
+        raise ValueError(f"{path} ends before {span[1]:.2f} s, though its header says otherwise")
     data = data[: len(data) - len(data) % (channels * size)]
     if not data or size not in (1, 2, 3, 4) or rate < 1:
         raise ValueError(f"{path} has no samples of 8, 16, 24 or 32 bits")
@@ -188,10 +191,7 @@ def read_wave(path: Path) -> Recording:
 
 
 def _read_array(path: Path, modality: Modality) -> Recording:
-    try:
-        array = np.asarray(np.lib.format.open_memmap(path, mode="r"))  # no pickle; a false header allocates nothing
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise ValueError(f"{path} is damaged or is not a NumPy file: {error}") from None
+    array = open_npy(path)
     axes = _AXES[modality]
     if modality == "inertial" and array.ndim == 1:
         array = array[:, None]
@@ -208,8 +208,7 @@ def _read_array(path: Path, modality: Modality) -> Recording:
 
 def _whole(series: npt.NDArray[Any], where: str) -> npt.NDArray[np.float32]:
     """A series (T, C) with missing samples filled in from those around them; none at all is an error."""
-    with np.errstate(over="ignore"):
-        values = series.astype(np.float32)
+    values = to_float32(series)
     if not np.isfinite(values).all(axis=1).any():
         raise ValueError(f"{where} has no sample without a missing value")
     return mend(values[None, :, None])[0][0, :, 0]

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from fedaction.data.store_file import beside, move_into_place
+from fedaction.data.files import check_finite, first_fault, open_npy, read_header
+from fedaction.data.store_file import beside, check_labels, move_into_place, refuse_existing
 
 Modality = Literal["skeleton", "inertial", "audio", "video", "flow", "image"]
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
@@ -32,8 +33,6 @@ MODALITIES: tuple[Modality, ...] = get_args(Modality)
 FORMAT = "fedaction-features"
 VERSION = 1
 HEADER, VALUES = "features.json", "features.npy"
-_MOST_HEADER_BYTES = 256 * 2**20
-_CHECK_ROWS = 4096  # rows checked for finiteness at a time, so that a check never needs the whole file
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class FeatureSet:
         return self.x.shape[1]
 
 
-class _Header(BaseModel):
+class _FeatureHeader(BaseModel):
     """The contents of features.json."""
 
     model_config = ConfigDict(extra="forbid")
@@ -87,16 +86,6 @@ def is_feature_store(path: Path) -> bool:
     return (path / HEADER).is_file() and (path / VALUES).is_file()
 
 
-def refuse_existing(out: Path, overwrite: bool) -> None:
-    """Refuses to write over anything but a feature store, and over a feature store unless told to."""
-    if not out.exists():
-        return
-    if not is_feature_store(out):
-        raise FileExistsError(f"{out} is not a feature store, so it is not overwritten: choose another folder")
-    if not overwrite:
-        raise FileExistsError(f"{out} exists already: choose another folder, or ask to overwrite it")
-
-
 def save_features(features: FeatureSet, out: str | Path, *, overwrite: bool = False) -> None:
     """Writes a store, whole or not at all.
 
@@ -106,9 +95,9 @@ def save_features(features: FeatureSet, out: str | Path, *, overwrite: bool = Fa
         overwrite: replace an existing store.
     """
     out = Path(out).absolute()
-    refuse_existing(out, overwrite)
+    refuse_existing(out, overwrite, is_feature_store, "feature store")
     try:
-        header = _Header(
+        header = _FeatureHeader(
             format=FORMAT,
             version=VERSION,
             modality=features.modality,
@@ -119,7 +108,7 @@ def save_features(features: FeatureSet, out: str | Path, *, overwrite: bool = Fa
             provenance=dict(features.provenance),
         )
     except ValidationError as error:
-        raise ValueError(f"these features cannot be written: {_first(error)}") from None
+        raise ValueError(f"these features cannot be written: {first_fault(error)}") from None
     out.parent.mkdir(parents=True, exist_ok=True)
     new = beside(out)
     try:
@@ -146,13 +135,7 @@ def load_features(path: str | Path) -> FeatureSet:
         raise FileNotFoundError(
             f"{path} is not a feature store: it needs {HEADER} and {VALUES}. Make one with `fedaction features`"
         )
-    size = (path / HEADER).stat().st_size
-    if size > _MOST_HEADER_BYTES:
-        raise ValueError(f"{path / HEADER} has {size} bytes, more than the {_MOST_HEADER_BYTES} allowed")
-    try:
-        header = _Header.model_validate_json((path / HEADER).read_bytes())
-    except ValidationError as error:
-        raise ValueError(f"{path / HEADER} is not a valid header of features: {_first(error)}") from None
+    header = read_header(path / HEADER, _FeatureHeader, "header of features")
     _check_header(header, path)
     return FeatureSet(
         modality=header.modality,
@@ -165,12 +148,7 @@ def load_features(path: str | Path) -> FeatureSet:
     )
 
 
-def _first(error: ValidationError) -> str:
-    first = error.errors()[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
-
-
-def _check_header(header: _Header, path: Path) -> None:
+def _check_header(header: _FeatureHeader, path: Path) -> None:
     """Refuses a header whose parts do not fit together."""
     where = f"{path}: {HEADER}"
     if header.version != VERSION:
@@ -185,25 +163,15 @@ def _check_header(header: _Header, path: Path) -> None:
         raise ValueError(f"{where} has {len(header.names)} names for {count} samples")
     if header.subjects and len(header.subjects) != count:
         raise ValueError(f"{where} has {len(header.subjects)} subjects for {count} samples")
-    if len(set(header.classes)) != len(header.classes):
-        raise ValueError(f"{where} names a class twice")
-    wrong = [label for label in header.labels if not 0 <= label < len(header.classes)]
-    if wrong:
-        raise ValueError(f"{where} has label {wrong[0]}, but only {len(header.classes)} classes")
+    check_labels(header.labels, header.classes, where)
 
 
 def _check_values(path: Path, count: int) -> npt.NDArray[np.float32]:
     """Maps the values into memory after checking type, shape, size and finiteness."""
-    try:
-        values = np.asarray(np.lib.format.open_memmap(path, mode="r"))  # unlike np.load: no pickle, and no zip either
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise ValueError(f"{path} is damaged or is not a NumPy file: {error}") from None
+    values = open_npy(path)
     if values.dtype != np.dtype("<f4"):
         raise ValueError(f"{path} holds {values.dtype}; a feature store holds float32")
     if values.ndim != 2 or len(values) != count or not values.size:
         raise ValueError(f"{path} has shape {values.shape}; expected ({count} samples, width)")
-    for first in range(0, count, _CHECK_ROWS):
-        finite = np.isfinite(values[first : first + _CHECK_ROWS]).all(axis=1)
-        if not finite.all():
-            raise ValueError(f"{path}: row {first + int(np.argmin(finite))} has a value that is not finite")
+    check_finite(values, path)
     return values

@@ -27,33 +27,33 @@ _RED_GREEN_BLUE = (0.299, 0.587, 0.114)
 
 def clip_features(clips: Sequence[npt.NDArray[np.generic]]) -> Tensor:
     """(N, 1024) of clips (T, H, W, 3 or 1), 0 to 255: the contours of what changes, and where they move to."""
-    return torch.stack([_clip(_grey(_resized(clip, f"clip {i}", (1, 3)))) for i, clip in enumerate(clips)])
+    return torch.stack([_clip(_grey(_resize(clip, f"clip {i}", (1, 3)))) for i, clip in enumerate(clips)])
 
 
 def flow_features(flows: Sequence[npt.NDArray[np.generic]]) -> Tensor:
     """(N, 1024) of flows (T, H, W, 2), pixels right and down: where pixels go to, and the borders of movement."""
-    found = []
+    features = []
     for i, given in enumerate(flows):
         height, width = given.shape[1:3]
-        flow = _resized(given, f"flow {i}", (2,)) * torch.tensor([_SIDE / width, _SIDE / height])  # T, S, S, 2
+        flow = _resize(given, f"flow {i}", (2,)) * torch.tensor([_SIDE / width, _SIDE / height])  # T, S, S, 2
         right, down = flow.unbind(-1)
         borders = _gradient(torch.hypot(right, down))
-        found.append(_histogram([(right, down), borders], _SPANS, _CELLS))
-    return torch.stack(found)
+        features.append(_histogram([(right, down), borders], _SPANS, _CELLS))
+    return torch.stack(features)
 
 
 def picture_features(pictures: Sequence[npt.NDArray[np.generic]]) -> Tensor:
     """(N, 1024) of pictures (H, W, 3 or 1), 0 to 255: contours and brightness by cell."""
-    found = []
+    features = []
     for i, picture in enumerate(pictures):
         if picture.ndim != 3:
             raise ValueError(f"picture {i}: expected (height, width, 3 or 1), got shape {picture.shape}")
-        grey = _grey(_resized(picture[None], f"picture {i}", (1, 3), frames=1))
+        grey = _grey(_resize(picture[None], f"picture {i}", (1, 3), frames=1))
         levels = (torch.arange(_DIRECTIONS) + 0.5) / _DIRECTIONS
         bright = (1 - (grey[:, None] - levels[:, None, None]).abs() * _DIRECTIONS).clamp(min=0)  # 1, 8, S, S
         contours = _directions(*_gradient(grey))
-        found.append(_pool(torch.cat([contours, bright], 1), 1, _PICTURE_CELLS))
-    return torch.stack(found)
+        features.append(_pool(torch.cat([contours, bright], 1), 1, _PICTURE_CELLS))
+    return torch.stack(features)
 
 
 def _clip(grey: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def _clip(grey: Tensor) -> Tensor:
     return _histogram([(across, down), moved], _SPANS, _CELLS)
 
 
-def _resized(given: npt.NDArray[np.generic], where: str, channels: tuple[int, ...], frames: int = _FRAMES) -> Tensor:
+def _resize(given: npt.NDArray[np.generic], where: str, channels: tuple[int, ...], frames: int = _FRAMES) -> Tensor:
     """(frames, S, S, channels) float32: interpolated over time, averaged over space."""
     if given.ndim != 4 or given.shape[3] not in channels or not given.size or given.dtype.kind not in "fiu":
         allowed = " or ".join(str(number) for number in channels)

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedaction.data.files import check_size
+
 Array = npt.NDArray[np.float64]
 _MOST_BYTES = 256 * 2**20
 _METRES_PER_INCH = 0.0254  # lengths, times the file's own length unit, are inches
@@ -134,9 +136,7 @@ def _rotation(axes: str, degrees: Array) -> Array:
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line numbers and words of the lines that hold something. Latin-1: old files name authors and folders in it."""
-    size = path.stat().st_size
-    if size > _MOST_BYTES:
-        raise ValueError(f"{path} has {size} bytes, more than the {_MOST_BYTES} allowed")
+    check_size(path, _MOST_BYTES)
     for number, line in enumerate(path.read_text(encoding="latin-1").splitlines(), start=1):
         words = line.split()
         if words and not words[0].startswith("#"):

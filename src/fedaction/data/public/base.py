@@ -36,7 +36,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """One file, and the samples in it."""
 
     path: Path
@@ -54,7 +54,7 @@ class Listing:
         inputs: further files that decide the listing (labels, splits): when they change, a cache is stale.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[SourceFile, ...]
     classes: tuple[str, ...]
     issues: tuple[Issue, ...] = ()
     inputs: tuple[Path, ...] = field(default=())
@@ -108,12 +108,12 @@ class Reader(Protocol):
 
 def unique(readers: Iterable[Reader]) -> dict[str, Reader]:
     """Readers by name; two of one name are an error."""
-    found: dict[str, Reader] = {}
+    by_name: dict[str, Reader] = {}
     for reader in readers:
-        if reader.name in found:
+        if reader.name in by_name:
             raise ValueError(f"two readers are called {reader.name!r}")
-        found[reader.name] = reader
-    return found
+        by_name[reader.name] = reader
+    return by_name
 
 
 def files_below(root: Path) -> Iterator[Path]:

@@ -14,12 +14,13 @@ import os
 import shutil
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from fedaction.data.dataset import Issue
+from fedaction.data.files import cache_root, fingerprint
 from fedaction.data.public.base import Listing, Reader
 from fedaction.data.public.pool import read_sources
 from fedaction.data.public.readers import reader as reader_called
@@ -60,11 +61,12 @@ def prepare_public(
         raise NotADirectoryError(f"{root} is not a folder; {reader.name} is read from one: {reader.about}")
     listing = reader.find(root)
     _check(reader, listing)
-    sizes, fingerprint = _fingerprint(root, listing)
+    files = [source.path for source in listing.sources]
+    made_of = fingerprint(root, [*files, *listing.inputs])
     made_by = [_SEAL_VERSION, VERSION, reader.name, reader.version, reader.layout.to_dict()]
-    place = _folder(cache) / f"{reader.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:12]}"
+    place = cache_root(cache) / f"{reader.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:12]}"
     with alone(place):
-        stale = _stale(place, reader.name, made_by, fingerprint)
+        stale = _stale(place, reader.name, made_by, made_of)
         if stale is None:
             return place / reader.name
         if place.exists():
@@ -74,19 +76,13 @@ def prepare_public(
         new = beside(place)
         try:
             new.mkdir()
-            _write(reader, root, listing, sizes, new / reader.name, workers, progress)
-            seal = {"made_by": made_by, "fingerprint": fingerprint, "checksums": _checksums(new / reader.name)}
+            _write(reader, root, listing, new / reader.name, workers, progress)
+            seal = {"made_by": made_by, "fingerprint": made_of, "checksums": _checksums(new / reader.name)}
             (new / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
             move_into_place(new, place)
         finally:
             shutil.rmtree(new, ignore_errors=True)
     return place / reader.name
-
-
-def _folder(cache: str | Path | None) -> Path:
-    if cache is None:
-        cache = os.environ.get("FEDACTION_CACHE") or Path.home() / ".cache" / "fedaction"
-    return Path(cache).absolute()
 
 
 def _check(reader: Reader, listing: Listing) -> None:
@@ -101,20 +97,7 @@ def _check(reader: Reader, listing: Listing) -> None:
         names.add(sample.name)
 
 
-def _fingerprint(root: Path, listing: Listing) -> tuple[list[int], str]:
-    """Bytes of each source, and a digest of the name, size and time of every file the store depends on."""
-    digest = hashlib.sha256()
-    sizes: list[int] = []
-    for path in [*(source.path for source in listing.sources), *listing.inputs]:
-        found = path.stat()
-        sizes.append(found.st_size)
-        digest.update(
-            f"{os.path.relpath(path, root)}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "replace")
-        )
-    return sizes[: len(listing.sources)], digest.hexdigest()
-
-
-def _stale(place: Path, name: str, made_by: list[Any], fingerprint: str) -> str | None:
+def _stale(place: Path, name: str, made_by: list[Any], made_of: str) -> str | None:
     """Why what is in the cache cannot be used; None: it can."""
     try:
         seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
@@ -123,7 +106,7 @@ def _stale(place: Path, name: str, made_by: list[Any], fingerprint: str) -> str 
         return "its seal is missing or damaged"
     if sealed[0] != made_by:
         return "it was made by another version"
-    if sealed[1] != fingerprint:
+    if sealed[1] != made_of:
         return "files of the dataset have changed"
     try:
         whole = sealed[2] == _checksums(place / name)
@@ -134,21 +117,20 @@ def _stale(place: Path, name: str, made_by: list[Any], fingerprint: str) -> str 
 
 def _checksums(store: Path) -> dict[str, int]:
     """CRC-32 of each file of a store."""
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for name in (HEADER, FRAMES):
         value = 0
         with (store / name).open("rb") as file:
             while block := file.read(_CRC_BYTES):
                 value = zlib.crc32(block, value)
-        found[name] = value
-    return found
+        sums[name] = value
+    return sums
 
 
 def _write(
     reader: Reader,
     root: Path,
     listing: Listing,
-    sizes: Sequence[int],
     out: Path,
     workers: int,
     progress: Callable[[int, int], object] | None,
@@ -158,7 +140,7 @@ def _write(
     label_of = {name: label for label, name in enumerate(listing.classes)}
     with (
         StoreWriter(out, layout=reader.layout, classes=listing.classes, rate_hz=reader.rate_hz) as writer,
-        closing(read_sources(reader, listing.sources, sizes, workers)) as contents,
+        closing(read_sources(reader, listing.sources, workers)) as contents,
     ):
         for done, (source, content) in enumerate(zip(listing.sources, contents, strict=True), 1):
             if content.fault:
@@ -170,8 +152,8 @@ def _write(
                     issues.append(Issue(kind="label", where=sample.name, detail=past))
                     if not array.shape[1]:
                         continue
-                sequence, found = accept(array, reader.layout, sample.name)
-                issues += found
+                sequence, faults = accept(array, reader.layout, sample.name)
+                issues += faults
                 if sequence is not None:
                     label, splits = label_of[sample.label], sample.splits
                     writer.add(sequence, label=label, name=sample.name, subject=sample.subject, splits=splits)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
-from fedaction.data.public.base import Listing, Sample, Source, files_below
+from fedaction.data.files import check_size, to_float32
+from fedaction.data.layout import Layout
+from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
 
 _MOST_BYTES = 256 * 2**20
 
@@ -23,18 +26,55 @@ def find_named(root: Path, pattern: re.Pattern[str], expected: str) -> dict[str,
         pattern: of a file name.
         expected: the files a root should hold, for the error where there are none.
     """
-    found: dict[str, tuple[Path, re.Match[str]]] = {}
+    files: dict[str, tuple[Path, re.Match[str]]] = {}
     for path in files_below(root):
         match = pattern.fullmatch(path.name)
         if not match:
             continue
         name = match["name"]
-        if name in found:
-            raise ValueError(f"{root} holds sample {name} twice: {found[name][0]} and {path}; keep one of them")
-        found[name] = (path, match)
-    if not found:
+        if name in files:
+            raise ValueError(f"{root} holds sample {name} twice: {files[name][0]} and {path}; keep one of them")
+        files[name] = (path, match)
+    if not files:
         raise ValueError(f"{root} holds none of the expected files: {expected}")
-    return found
+    return files
+
+
+def find_in_ranges(
+    root: Path,
+    pattern: re.Pattern[str],
+    ranges: Mapping[str, tuple[int, int]],
+    skip: Callable[[Mapping[str, int]], bool] = lambda _: False,
+) -> tuple[list[tuple[str, Path, dict[str, int]]], list[Issue]]:
+    """Files that are named by numbers: each one's name, path and numbers, in order of the numbers; and the issues.
+
+    A number out of its range, or a second file with the same numbers, is an issue.
+
+    Args:
+        root: the dataset's folder.
+        pattern: of a file name, with the groups `name` and those of `ranges`.
+        ranges: least and most of each number.
+        skip: whether a file with such numbers is passed over without an issue.
+    """
+    files: dict[tuple[int, ...], tuple[str, Path, dict[str, int]]] = {}
+    issues: list[Issue] = []
+    for path in files_below(root):
+        match = pattern.fullmatch(path.name)
+        numbers = {what: int(match[what]) for what in ranges} if match else {}
+        if not match or skip(numbers):
+            continue
+        name, key = match["name"], tuple(numbers.values())
+        wrong = [what for what, (least, most) in ranges.items() if not least <= numbers[what] <= most]
+        if wrong:
+            least, most = ranges[wrong[0]]
+            detail = f"{wrong[0]} {numbers[wrong[0]]} is not in {least} to {most}"
+            issues.append(Issue(kind="label", where=name, detail=detail))
+        elif key in files:
+            detail = f"{path.relative_to(root)} is left out: {files[key][1].relative_to(root)} is used"
+            issues.append(Issue(kind="duplicate", where=name, detail=detail))
+        else:
+            files[key] = (name, path, numbers)
+    return [files[key] for key in sorted(files)], issues
 
 
 def list_numbered(
@@ -58,11 +98,11 @@ def list_numbered(
         expected: the files a root should hold, for the error where there are none.
         unusable: names that the dataset's authors say cannot be used.
     """
-    found = find_named(root, pattern, expected)
-    sources: list[Source] = []
+    files = find_named(root, pattern, expected)
+    sources: list[SourceFile] = []
     issues: list[Issue] = []
-    for name in sorted(found, key=lambda name: [int(number) for number in re.findall(r"\d+", name)]):
-        match = found[name][1]
+    for name in sorted(files, key=lambda name: [int(number) for number in re.findall(r"\d+", name)]):
+        match = files[name][1]
         action, person = int(match["action"]), int(match["subject"])
         fault = ""
         if not 1 <= action <= len(classes):
@@ -76,8 +116,49 @@ def list_numbered(
             continue
         split = "train" if person in train else "test"
         sample = Sample(name, classes[action - 1], f"s{person:02d}", {"cross_subject": split})
-        sources.append(Source(found[name][0], (sample,)))
+        sources.append(SourceFile(files[name][0], (sample,)))
     return Listing(tuple(sources), tuple(classes), tuple(issues))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberedSkeletons:
+    """A `Reader` of files that are named by the numbers of an action and a person, as `list_numbered` has them.
+
+    Attributes:
+        name: see `Reader`, as `layout`, `rate_hz`, `about`, `version` and `protocols`. What follows "expects" in
+            `about` is what a message asks of a folder without any such file.
+        pattern: see `list_numbered`, as `classes`, `train`, `test` and `unusable`.
+        parse: reads one file, see `Reader.read`; a function of a module, so that worker processes can be given it.
+    """
+
+    name: str
+    layout: Layout
+    rate_hz: float | None
+    about: str
+    pattern: re.Pattern[str] = field(repr=False)
+    classes: tuple[str, ...] = field(repr=False)
+    train: Collection[int]
+    test: Collection[int]
+    parse: Callable[[Path], npt.NDArray[np.float32]] = field(repr=False)
+    unusable: tuple[str, ...] = field(default=(), repr=False)
+    version: int = 1
+    protocols: tuple[str, ...] = ("cross_subject",)
+
+    def find(self, root: Path) -> Listing:
+        """See `Reader.find`."""
+        return list_numbered(
+            root,
+            self.pattern,
+            classes=self.classes,
+            train=self.train,
+            test=self.test,
+            expected=self.about.partition("expects ")[2],
+            unusable=self.unusable,
+        )
+
+    def read(self, path: Path) -> npt.NDArray[np.float32]:
+        """See `Reader.read`."""
+        return self.parse(path)
 
 
 def read_joints(path: Path, joints: int, columns: int) -> npt.NDArray[np.float32]:
@@ -88,19 +169,21 @@ def read_joints(path: Path, joints: int, columns: int) -> npt.NDArray[np.float32
         joints: lines per frame.
         columns: numbers per line; the first three are x, y, z.
     """
-    size = path.stat().st_size
-    if size > _MOST_BYTES:
-        raise ValueError(f"{path} has {size} bytes, more than the {_MOST_BYTES} allowed")
+    rows = read_table(path, columns)
+    if len(rows) % joints:
+        raise ValueError(f"{path} has {len(rows)} rows; expected {joints} rows to a frame")
+    return rows[:, :3].reshape(1, -1, joints, 3)
+
+
+def read_table(path: Path, columns: int, most: int = _MOST_BYTES) -> npt.NDArray[np.float32]:
+    """A text file of numbers separated by blanks, (rows, columns); more than `most` bytes are refused."""
+    check_size(path, most)
     if not path.read_bytes().strip():
         raise ValueError(f"{path} is empty")
     try:
         rows = np.loadtxt(path, dtype=np.float64, comments=None, ndmin=2, encoding="utf-8")
     except (ValueError, OSError) as error:  # UnicodeDecodeError is a ValueError
-        raise ValueError(f"{path} is not a table of numbers: {error}") from None
-    if rows.shape[1] != columns or len(rows) % joints:
-        raise ValueError(
-            f"{path} has {rows.shape[0]} rows of {rows.shape[1]} numbers; expected rows of {columns}, "
-            f"{joints} rows to a frame"
-        )
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which counts as missing
-        return rows[:, :3].astype(np.float32).reshape(1, -1, joints, 3)
+        raise ValueError(f"{path} is not a table of rows of {columns} numbers: {error}") from None
+    if rows.shape[1] != columns:
+        raise ValueError(f"{path} has rows of {rows.shape[1]} numbers; expected rows of {columns}")
+    return to_float32(rows)

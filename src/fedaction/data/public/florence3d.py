@@ -7,15 +7,13 @@ the camera, y up, z away from the camera. The reader gives metres.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.layout import FLORENCE_15, Layout
-from fedaction.data.public.base import Listing
-from fedaction.data.public.files import list_numbered, read_joints
+from fedaction.data.layout import FLORENCE_15
+from fedaction.data.public.files import NumberedSkeletons, read_joints
 
 CLASSES = (
     "wave",
@@ -31,31 +29,18 @@ CLASSES = (
 _FILE = re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_id\d+)\.txt")
 
 
-@dataclass(frozen=True)
-class Florence3D:
-    """See `fedaction.data.public.base.Reader`."""
-
-    name: str = "florence3d"
-    version: int = 1
-    layout: Layout = FLORENCE_15
-    rate_hz: float | None = None
-    protocols: tuple[str, ...] = ("cross_subject",)
-    about: str = "Florence 3D Actions, 9 actions by 10 people; expects a<action>_s<person>_id<clip>.txt, a clip each"
-
-    def find(self, root: Path) -> Listing:
-        """See `Reader.find`. Cross-subject: people 1 to 5 train."""
-        return list_numbered(
-            root,
-            _FILE,
-            classes=CLASSES,
-            train=range(1, 6),
-            test=range(6, 11),
-            expected="a<action>_s<person>_id<clip>.txt, Florence 3D Actions with a file for each clip",
-        )
-
-    def read(self, path: Path) -> npt.NDArray[np.float32]:
-        """See `Reader.read`."""
-        return read_joints(path, len(FLORENCE_15), columns=3) * np.float32(1e-3)
+def _read(path: Path) -> npt.NDArray[np.float32]:
+    return read_joints(path, len(FLORENCE_15), columns=3) * np.float32(1e-3)
 
 
-READER = Florence3D()
+READER = NumberedSkeletons(
+    name="florence3d",
+    layout=FLORENCE_15,
+    rate_hz=None,
+    about="Florence 3D Actions, 9 actions by 10 people; expects a<action>_s<person>_id<clip>.txt, a clip each",
+    pattern=_FILE,
+    classes=CLASSES,
+    train=range(1, 6),
+    test=range(6, 11),
+    parse=_read,
+)

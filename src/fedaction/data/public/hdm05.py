@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fedaction.data.dataset import Issue
 from fedaction.data.layout import MOCAP_31, Layout
 from fedaction.data.public.acclaim import positions, read_amc, read_asf
-from fedaction.data.public.base import Listing, Sample, Source
+from fedaction.data.public.base import Listing, Sample, SourceFile
 from fedaction.data.public.files import find_named
 
 _SPLIT = {"bd": "train", "bk": "train", "dg": "train", "mm": "test", "tr": "test"}
@@ -50,11 +50,11 @@ class Hdm05:
 
     def find(self, root: Path) -> Listing:
         """See `Reader.find`. Classes are those found, by name. Cross-subject: bd, bk and dg train."""
-        found = find_named(root, _FILE, "HDM_<person>_<action>_<number>_120.amc, as in HDM05's cut clips")
-        sources: list[Source] = []
+        files = find_named(root, _FILE, "HDM_<person>_<action>_<number>_120.amc, as in HDM05's cut clips")
+        sources: list[SourceFile] = []
         issues: list[Issue] = []
         skeletons: set[Path] = set()
-        for name, (path, match) in sorted(found.items(), key=lambda item: (item[1][1]["label"], item[0])):
+        for name, (path, match) in sorted(files.items(), key=lambda item: (item[1][1]["label"], item[0])):
             label, person = match["label"], match["subject"].lower()
             body = _skeleton_file(path, person)
             if person not in _SPLIT or body is None:
@@ -62,7 +62,7 @@ class Hdm05:
                 issues.append(Issue(kind="unreadable", where=name, detail=fault))
                 continue
             skeletons.add(body)
-            sources.append(Source(path, (Sample(name, label, person, {"cross_subject": _SPLIT[person]}),)))
+            sources.append(SourceFile(path, (Sample(name, label, person, {"cross_subject": _SPLIT[person]}),)))
         classes = sorted({sample.label for source in sources for sample in source.samples})
         return Listing(tuple(sources), tuple(classes), tuple(issues), tuple(sorted(skeletons)))
 

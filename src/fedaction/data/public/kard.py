@@ -8,15 +8,13 @@ from the camera.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.layout import OPENNI_15, Layout
-from fedaction.data.public.base import Listing
-from fedaction.data.public.files import list_numbered, read_joints
+from fedaction.data.layout import OPENNI_15
+from fedaction.data.public.files import NumberedSkeletons, read_joints
 
 CLASSES = (
     "horizontal arm wave",
@@ -48,31 +46,18 @@ _ORDER = [_JOINTS.index(joint) for joint in OPENNI_15.joints]
 _TO_METRES = np.array([-1e-3, 1e-3, 1e-3], dtype=np.float32)
 
 
-@dataclass(frozen=True)
-class Kard:
-    """See `fedaction.data.public.base.Reader`."""
-
-    name: str = "kard"
-    version: int = 1
-    layout: Layout = OPENNI_15
-    rate_hz: float | None = 30.0
-    protocols: tuple[str, ...] = ("cross_subject",)
-    about: str = "KARD, 18 actions by 10 people, OpenNI; expects a<action>_s<person>_e<trial>_realworld.txt"
-
-    def find(self, root: Path) -> Listing:
-        """See `Reader.find`. Cross-subject: people 1 to 5 train."""
-        return list_numbered(
-            root,
-            _FILE,
-            classes=CLASSES,
-            train=range(1, 6),
-            test=range(6, 11),
-            expected="a<action>_s<person>_e<trial>_realworld.txt, KARD's skeletons in real-world coordinates",
-        )
-
-    def read(self, path: Path) -> npt.NDArray[np.float32]:
-        """See `Reader.read`."""
-        return read_joints(path, len(_JOINTS), columns=3)[:, :, _ORDER] * _TO_METRES
+def _read(path: Path) -> npt.NDArray[np.float32]:
+    return read_joints(path, len(_JOINTS), columns=3)[:, :, _ORDER] * _TO_METRES
 
 
-READER = Kard()
+READER = NumberedSkeletons(
+    name="kard",
+    layout=OPENNI_15,
+    rate_hz=30.0,
+    about="KARD, 18 actions by 10 people, OpenNI; expects a<action>_s<person>_e<trial>_realworld.txt",
+    pattern=_FILE,
+    classes=CLASSES,
+    train=range(1, 6),
+    test=range(6, 11),
+    parse=_read,
+)

@@ -7,15 +7,13 @@ faces the camera, y up, z away from the camera. Frames without a person are all 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.layout import KINECT_V1, Layout
-from fedaction.data.public.base import Listing
-from fedaction.data.public.files import list_numbered, read_joints
+from fedaction.data.layout import KINECT_V1
+from fedaction.data.public.files import NumberedSkeletons, read_joints
 
 CLASSES = (
     "high arm wave",
@@ -62,34 +60,22 @@ _JOINTS = (
 _ORDER = [_JOINTS.index(joint) for joint in KINECT_V1.joints]
 
 
-@dataclass(frozen=True)
-class MsrAction3D:
-    """See `fedaction.data.public.base.Reader`."""
-
-    name: str = "msr_action3d"
-    version: int = 1
-    layout: Layout = KINECT_V1
-    rate_hz: float | None = 15.0
-    protocols: tuple[str, ...] = ("cross_subject",)
-    about: str = (
-        "MSR Action3D, 20 actions by 10 people, Kinect v1; expects a<action>_s<person>_e<trial>_skeleton3D.txt"
-    )
-
-    def find(self, root: Path) -> Listing:
-        """See `Reader.find`. Cross-subject: people with odd numbers train."""
-        return list_numbered(
-            root,
-            _FILE,
-            classes=CLASSES,
-            train=(1, 3, 5, 7, 9),
-            test=(2, 4, 6, 8, 10),
-            expected="a<action>_s<person>_e<trial>_skeleton3D.txt, MSR Action3D's real-world skeletons",
-            unusable=UNUSABLE,
-        )
-
-    def read(self, path: Path) -> npt.NDArray[np.float32]:
-        """See `Reader.read`."""
-        return read_joints(path, len(_JOINTS), columns=4)[:, :, _ORDER]  # the fourth is the tracker's confidence
+def _read(path: Path) -> npt.NDArray[np.float32]:
+    return read_joints(path, len(_JOINTS), columns=4)[:, :, _ORDER]  # the fourth is the tracker's confidence
 
 
-READER = MsrAction3D()
+READER = NumberedSkeletons(
+    name="msr_action3d",
+    layout=KINECT_V1,
+    rate_hz=15.0,
+    about=(
+        "MSR Action3D, 20 actions by 10 people, Kinect v1; expects a<action>_s<person>_e<trial>_skeleton3D.txt, the "
+        "real-world skeletons"
+    ),
+    pattern=_FILE,
+    classes=CLASSES,
+    train=(1, 3, 5, 7, 9),
+    test=(2, 4, 6, 8, 10),
+    parse=_read,
+    unusable=UNUSABLE,
+)

@@ -27,8 +27,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
+from fedaction.data.files import check_size, to_float32
 from fedaction.data.layout import KINECT_V2, Layout
-from fedaction.data.public.base import Listing, Sample, Source, files_below
+from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
+from fedaction.data.public.files import find_in_ranges
 from fedaction.data.public.ntu_actions import ACTIONS
 
 TRAIN_60 = frozenset((1, 2, 4, 5, 8, 9, 13, 14, 15, 16, 17, 18, 19, 25, 27, 28, 31, 34, 35, 38))
@@ -39,8 +41,10 @@ TRAIN_120 = TRAIN_60 | {
 }
 """Performers trained on in the cross-subject protocol of NTU 120; the others of 1 to 106 are tested on."""
 
-_NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})")
-_FILE = re.compile(rf"({_NAME.pattern})\.skeleton")
+_NAME = re.compile(
+    r"S(?P<setup>\d{3})C(?P<camera>\d{3})P(?P<performer>\d{3})R(?P<replication>\d{3})A(?P<action>\d{3})"
+)
+_FILE = re.compile(rf"(?P<name>{_NAME.pattern})\.skeleton")
 _MISSING = re.compile(r".*missing.*skeletons?.*\.txt", re.IGNORECASE)
 _MOST_BYTES = 256 * 2**20
 _JOINTS = 25
@@ -63,49 +67,34 @@ class Ntu:
     def find(self, root: Path) -> Listing:
         """See `Reader.find`. Files of actions that this dataset does not have are passed over."""
         classes = tuple(f"A{i:03d} {name}" for i, name in enumerate(ACTIONS[: self.largest["action"]], 1))
-        missing: dict[str, str] = {}
-        found: dict[str, tuple[Path, dict[str, int]]] = {}
-        issues: list[Issue] = []
-        lists: list[Path] = []
-        for path in files_below(root):
-            if match := _FILE.fullmatch(path.name):
-                name, *digits = match.groups()
-                numbers = dict(zip(self.largest, map(int, digits), strict=True))
-                if len(classes) < numbers["action"] <= len(ACTIONS):
-                    continue
-                wrong = [what for what, value in numbers.items() if not 1 <= value <= self.largest[what]]
-                if wrong:
-                    detail = f"{wrong[0]} {numbers[wrong[0]]} is not in 1 to {self.largest[wrong[0]]}"
-                    issues.append(Issue(kind="label", where=name, detail=detail))
-                elif name in found:
-                    detail = f"{path.relative_to(root)} is left out: {found[name][0].relative_to(root)} is used"
-                    issues.append(Issue(kind="duplicate", where=name, detail=detail))
-                else:
-                    found[name] = (path, numbers)
-            elif _MISSING.fullmatch(path.name):
-                lists.append(path)
-                text = path.read_bytes().decode("ascii", errors="replace")
-                missing |= {listed.group(): path.name for listed in _NAME.finditer(text)}
-        if not found:
+        ranges = {what: (1, most) for what, most in self.largest.items()}
+        files, issues = find_in_ranges(
+            root, _FILE, ranges, lambda numbers: len(classes) < numbers["action"] <= len(ACTIONS)
+        )
+        if not files:
             raise ValueError(
                 f"{root} holds no file of {self.name}: expected names such as S001C002P003R002A013.skeleton, with "
                 f"actions up to A{len(classes):03d}, in it or in folders below it"
             )
-        sources: list[Source] = []
-        for name, (path, numbers) in sorted(found.items()):
+        lists = tuple(path for path in files_below(root) if _MISSING.fullmatch(path.name))
+        missing = {
+            listed.group(): path.name
+            for path in lists
+            for listed in _NAME.finditer(path.read_bytes().decode("ascii", errors="replace"))
+        }
+        sources: list[SourceFile] = []
+        for name, path, numbers in files:
             if name in missing:
                 issues.append(Issue(kind="empty", where=name, detail=f"listed in {missing[name]}"))
                 continue
             label, person = classes[numbers["action"] - 1], f"P{numbers['performer']:03d}"
             sample = Sample(name, label, person, self._splits(numbers))
-            sources.append(Source(path, (sample,)))
-        return Listing(tuple(sources), classes, tuple(issues), tuple(lists))
+            sources.append(SourceFile(path, (sample,)))
+        return Listing(tuple(sources), classes, tuple(issues), lists)
 
     def read(self, path: Path) -> npt.NDArray[np.float32]:
         """See `Reader.read`. M is 1 or 2; see the module for which bodies these are."""
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise ValueError(f"the file has {size} bytes, more than the {_MOST_BYTES} allowed")
+        check_size(path, _MOST_BYTES)
         frames, tracks, poses = _parse(path.read_bytes().split(b"\n"))
         return _actors(frames, tracks, poses)
 
@@ -175,8 +164,7 @@ def _parse(lines: list[bytes]) -> tuple[int, dict[int, dict[int, int]], npt.NDAr
         i = next((i for i, cell in enumerate(cells) if not _is_number(cell)), 0)
         place, frame = firsts[i // 75] + i % 75 // 3, -1
         raise fail(f"{cells[i][:40]!r} is not a number") from None
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which counts as missing
-        return frames, tracks, numbers.astype(np.float32).reshape(-1, _JOINTS, 3)
+    return frames, tracks, to_float32(numbers).reshape(-1, _JOINTS, 3)
 
 
 def _is_number(cell: bytes) -> bool:

@@ -26,7 +26,8 @@ import numpy.typing as npt
 
 from fedaction.data.dataset import Issue, Kind
 from fedaction.data.layout import KINECT_V2, Layout
-from fedaction.data.public.base import Listing, Sample, Source, files_below
+from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
+from fedaction.data.public.files import read_table
 
 _SPLIT_FILES = {
     "cross_subject": re.compile(r"cross[-_ ]?subject.*\.txt", re.IGNORECASE),
@@ -36,7 +37,6 @@ _ACTION_FILE = re.compile(r"actions?\.(csv|txt)", re.IGNORECASE)
 _MOST_ACTION = 51
 _MOST_BYTES = 2**30
 _JOINTS, _BODIES = 25, 2
-_ROW = _BODIES * _JOINTS * 3
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Pku:
         numbers = sorted({action for rows in cut.values() for _, action, _ in rows})
         names = {n: f"A{n:02d} {files.actions.get(n, '')}".rstrip() for n in numbers}
         sources = [
-            Source(
+            SourceFile(
                 files.skeletons[sequence],
                 tuple(
                     Sample(f"{sequence}:{row}", names[action], "", _sides(files.splits, sequence), span)
@@ -104,48 +104,36 @@ class Pku:
 
     def read(self, path: Path) -> npt.NDArray[np.float32]:
         """See `Reader.read`. M is 2."""
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise ValueError(f"the file has {size} bytes, more than the {_MOST_BYTES} allowed")
-        if not path.read_bytes().strip():
-            raise ValueError("the file is empty")
-        try:
-            numbers = np.loadtxt(path, dtype=np.float64, comments=None, ndmin=2, encoding="ascii")
-        except ValueError as error:  # UnicodeDecodeError is one
-            raise ValueError(f"not rows of {_ROW} numbers: {error}") from None
-        if numbers.shape[1] != _ROW:
-            raise ValueError(f"rows have {numbers.shape[1]} numbers; expected {_ROW}")
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which counts as missing
-            rows = numbers.astype(np.float32).reshape(-1, _BODIES, _JOINTS, 3)
+        rows = read_table(path, _BODIES * _JOINTS * 3, _MOST_BYTES).reshape(-1, _BODIES, _JOINTS, 3)
         return np.ascontiguousarray(rows.transpose(1, 0, 2, 3))
 
     def _files(self, root: Path) -> _Files:
         """Sorts the files below a folder by what they are."""
-        found = _Files({}, {}, {}, {}, [], [])
+        files = _Files({}, {}, {}, {}, [], [])
         pattern = re.compile(rf"({self.sequence})\.(txt|skeleton|label)")
         name = re.compile(rf"\b{self.sequence}\b")
         for path in files_below(root):
             below = path.relative_to(root)
             if match := pattern.fullmatch(path.name):
                 is_label = match[2] == "label" or any("label" in part.lower() for part in below.parent.parts)
-                group = found.labels if is_label else found.skeletons
+                group = files.labels if is_label else files.skeletons
                 if match[1] in group:
                     kept = group[match[1]].relative_to(root)
-                    found.note("duplicate", match[1], f"{below} is left out: {kept} is used")
+                    files.note("duplicate", match[1], f"{below} is left out: {kept} is used")
                     continue
                 group[match[1]] = path
                 if is_label:
-                    found.inputs.append(path)
+                    files.inputs.append(path)
             elif _ACTION_FILE.fullmatch(path.name):
                 rows = re.findall(r"^\s*(\d+)[\s,;]+(\S.*?)\s*$", _text(path), re.MULTILINE)
-                found.actions |= {int(number): words for number, words in rows}
-                found.inputs.append(path)
+                files.actions |= {int(number): words for number, words in rows}
+                files.inputs.append(path)
             for protocol, kind in _SPLIT_FILES.items():
                 if kind.fullmatch(path.name):
-                    self._split(found, protocol, path, name, str(below))
-        return found
+                    self._split(files, protocol, path, name, str(below))
+        return files
 
-    def _split(self, found: _Files, protocol: str, path: Path, name: re.Pattern[str], where: str) -> None:
+    def _split(self, files: _Files, protocol: str, path: Path, name: re.Pattern[str], where: str) -> None:
         """Reads a split file. One that names none of the phase's sequences belongs to the other phase."""
         blocks: list[list[str]] = []
         heading = True
@@ -158,15 +146,15 @@ class Pku:
             heading = not names
         if not blocks:
             return
-        found.inputs.append(path)
+        files.inputs.append(path)
         if len(blocks) != 2 or set(blocks[0]) & set(blocks[1]):
-            found.note(
+            files.note(
                 "split", where, "not used: expected a heading, names to train, a heading, and other names to test"
             )
-        elif protocol in found.splits:
-            found.note("split", where, f"not used: there is another {protocol} split")
+        elif protocol in files.splits:
+            files.note("split", where, f"not used: there is another {protocol} split")
         else:
-            found.splits[protocol] = dict.fromkeys(blocks[0], "train") | dict.fromkeys(blocks[1], "test")
+            files.splits[protocol] = dict.fromkeys(blocks[0], "train") | dict.fromkeys(blocks[1], "test")
 
 
 def _labels(files: _Files, sequence: str) -> Iterator[tuple[int, int, tuple[int, int]]]:

@@ -5,22 +5,18 @@ Loads no torch: workers start afresh ("spawn") and would each load it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.public.base import Reader, Source
-from fedaction.federation.processes import cores, worker_pool
+from fedaction.data.public.base import Reader, SourceFile
+from fedaction.federation.processes import cores, in_order_by, worker_pool
 
 _CHUNK_BYTES, _CHUNK_FILES = 2 * 2**20, 32  # of a task; long enough to make handing it over cheap
 _SMALL_BYTES = 64 * 2**20  # up to here, workers take longer to start than this process to read
-Span = tuple[int, int] | None
 
 
 @dataclass(frozen=True)
@@ -39,37 +35,33 @@ class Content:
     fault: str = ""
 
 
-def read_sources(reader: Reader, sources: Sequence[Source], sizes: Sequence[int], workers: int) -> Generator[Content]:
+def read_sources(reader: Reader, sources: Sequence[SourceFile], workers: int) -> Generator[Content]:
     """The contents of files, in their order.
 
     Args:
         reader: of their dataset.
         sources: the files.
-        sizes: bytes of each.
         workers: processes; 1: this one. 0: one for each core, or this one where there is little to read.
     """
     if workers < 0:
         raise ValueError(f"workers must be 0 (one for each core) or more, got {workers}")
+    sizes = [source.path.stat().st_size for source in sources]
     workers = workers or (cores() if sum(sizes) > _SMALL_BYTES else 1)
     if workers == 1:
         for source in sources:
-            yield _read(reader, source.path, [sample.span for sample in source.samples])
+            yield _read(reader, source)
         return
-    waiting: deque[Future[list[Content]]] = deque()
-    chunks = _chunks(sources, sizes)
     with worker_pool(workers) as pool:
-        waiting.extend(pool.submit(_read_chunk, reader, chunk) for chunk in islice(chunks, 2 * workers + 1))
-        while waiting:
-            done = waiting.popleft().result()
-            waiting.extend(pool.submit(_read_chunk, reader, chunk) for chunk in islice(chunks, 1))
-            yield from done
+        jobs = (partial(_read_chunk, reader, chunk) for chunk in _chunks(sources, sizes))
+        for contents in in_order_by(pool, jobs, 2 * workers):
+            yield from contents
 
 
-def _chunks(sources: Sequence[Source], sizes: Sequence[int]) -> Iterator[list[tuple[Path, list[Span]]]]:
-    chunk: list[tuple[Path, list[Span]]] = []
+def _chunks(sources: Sequence[SourceFile], sizes: Sequence[int]) -> Iterator[list[SourceFile]]:
+    chunk: list[SourceFile] = []
     held = 0
     for source, size in zip(sources, sizes, strict=True):
-        chunk.append((source.path, [sample.span for sample in source.samples]))
+        chunk.append(source)
         held += size
         if held >= _CHUNK_BYTES or len(chunk) >= _CHUNK_FILES:
             yield chunk
@@ -78,16 +70,15 @@ def _chunks(sources: Sequence[Source], sizes: Sequence[int]) -> Iterator[list[tu
         yield chunk
 
 
-def _read_chunk(reader: Reader, chunk: list[tuple[Path, list[Span]]]) -> list[Content]:
-    return [_read(reader, path, spans) for path, spans in chunk]
+def _read_chunk(reader: Reader, chunk: list[SourceFile]) -> list[Content]:
+    return [_read(reader, source) for source in chunk]
 
 
-def _read(reader: Reader, path: Path, spans: list[Span]) -> Content:
+def _read(reader: Reader, source: SourceFile) -> Content:
     try:
-        array = reader.read(path)
-        frames = array.shape[1]
-        cuts = (array if span is None else array[:, span[0] : span[1]] for span in spans)
-        return Content(frames, tuple(_without_absent(cut) for cut in cuts))
+        array = reader.read(source.path)
+        cuts = (array[:, slice(*(sample.span or (None,)))] for sample in source.samples)
+        return Content(array.shape[1], tuple(_without_absent(cut) for cut in cuts))
     except (ValueError, OSError) as error:
         return Content(fault=str(error))
     except Exception as error:  # one strange file among a hundred thousand must not end the work

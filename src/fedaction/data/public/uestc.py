@@ -23,10 +23,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.dataset import Issue
+from fedaction.data.files import to_float32
 from fedaction.data.layout import KINECT_V2, Layout
 from fedaction.data.matlab import read_matrix
-from fedaction.data.public.base import Listing, Sample, Source, files_below
+from fedaction.data.public.base import Listing, Sample, SourceFile
+from fedaction.data.public.files import find_in_ranges
 
 TRAIN = frozenset(
     (
@@ -79,7 +80,7 @@ CLASSES = (
     "high knees running",
 )
 
-_FILE = re.compile(r"(a(\d+)_d(\d+)_p(\d+)_c(\d+))_skeleton\.mat")
+_FILE = re.compile(r"(?P<name>a(?P<action>\d+)_d(?P<direction>\d+)_p(?P<person>\d+)_c(?P<camera>\d+))_skeleton\.mat")
 _RANGES = {"action": (0, 39), "direction": (1, 8), "person": (1, 118), "camera": (1, 2)}
 
 
@@ -99,37 +100,18 @@ class Uestc:
 
     def find(self, root: Path) -> Listing:
         """See `Reader.find`."""
-        found: dict[tuple[int, ...], tuple[Path, str]] = {}
-        issues: list[Issue] = []
-        for path in files_below(root):
-            match = _FILE.fullmatch(path.name)
-            if not match:
-                continue
-            name, *digits = match.groups()
-            key = tuple(map(int, digits))
-            wrong = [
-                f"{what} {value} is not in {low} to {high}"
-                for value, (what, (low, high)) in zip(key, _RANGES.items(), strict=True)
-                if not low <= value <= high
-            ]
-            if wrong:
-                issues.append(Issue(kind="label", where=name, detail=wrong[0]))
-            elif key in found:
-                detail = f"{path.relative_to(root)} is left out: {found[key][0].relative_to(root)} is used"
-                issues.append(Issue(kind="duplicate", where=name, detail=detail))
-            else:
-                found[key] = (path, name)
-        if not found:
+        files, issues = find_in_ranges(root, _FILE, _RANGES)
+        if not files:
             raise ValueError(
                 f"{root} holds no file of {self.name}: expected names such as a13_d3_p102_c1_skeleton.mat, in it or "
                 "in folders below it"
             )
-        sources: list[Source] = []
-        for key, (path, name) in sorted(found.items()):
-            action, direction, person, camera = key
+        sources: list[SourceFile] = []
+        for name, path, numbers in files:
+            action, direction, person, camera = numbers.values()
             view = "" if camera == 1 or direction == 8 else "train" if direction % 2 else "test"
             splits = {"cross_subject": "train" if person in TRAIN else "test", "cross_view": view}
-            sources.append(Source(path, (Sample(name, CLASSES[action], f"p{person:03d}", splits),)))
+            sources.append(SourceFile(path, (Sample(name, CLASSES[action], f"p{person:03d}", splits),)))
         return Listing(tuple(sources), CLASSES, tuple(issues))
 
     def read(self, path: Path) -> npt.NDArray[np.float32]:
@@ -137,8 +119,7 @@ class Uestc:
         rows = read_matrix(path, "v")
         if rows.ndim != 2 or rows.shape[1] != 3 * len(self.layout):
             raise ValueError(f"v has shape {rows.shape}; expected (frames, {3 * len(self.layout)})")
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which counts as missing
-            return rows.astype(np.float32).reshape(1, -1, len(self.layout), 3)
+        return to_float32(rows).reshape(1, -1, len(self.layout), 3)
 
 
 READER = Uestc()

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedaction.data.files import to_float32
 from fedaction.data.matlab import read_matrix
 from fedaction.data.public.base import Listing
 from fedaction.data.public.files import list_numbered
@@ -50,8 +51,7 @@ class UtdInertial:
         given = read_matrix(path, "d_iner")
         if given.ndim != 2 or given.shape[1] != 6 or not len(given):
             raise ValueError(f"{path}: d_iner has shape {given.shape}; expected (samples, 6)")
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which counts as missing
-            return given.astype(np.float32)
+        return to_float32(given)
 
 
 READER = UtdInertial()

@@ -7,16 +7,14 @@ Only the skeletons are read; depth and inertial files of the same trials are pas
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.layout import KINECT_V1, Layout
+from fedaction.data.layout import KINECT_V1
 from fedaction.data.matlab import read_matrix
-from fedaction.data.public.base import Listing
-from fedaction.data.public.files import list_numbered
+from fedaction.data.public.files import NumberedSkeletons
 
 CLASSES = (
     "right arm swipe to the left",
@@ -53,38 +51,23 @@ _JOINTS = ("head", "spine_shoulder", "spine_mid", "spine_base", *KINECT_V1.joint
 _ORDER = [_JOINTS.index(joint) for joint in KINECT_V1.joints]
 
 
-@dataclass(frozen=True)
-class UtdMhad:
-    """See `fedaction.data.public.base.Reader`."""
-
-    name: str = "utd_mhad"
-    version: int = 1
-    layout: Layout = KINECT_V1
-    rate_hz: float | None = 30.0
-    protocols: tuple[str, ...] = ("cross_subject",)
-    about: str = (
-        "UTD-MHAD, 27 actions by 8 people, Kinect v1; expects Skeleton/a<action>_s<person>_t<trial>_skeleton.mat"
-    )
-
-    def find(self, root: Path) -> Listing:
-        """See `Reader.find`. Cross-subject: people 1, 3, 5 and 7 train."""
-        return list_numbered(
-            root,
-            _FILE,
-            classes=CLASSES,
-            train=(1, 3, 5, 7),
-            test=(2, 4, 6, 8),
-            expected="a<action>_s<person>_t<trial>_skeleton.mat, as in UTD-MHAD's Skeleton folder",
-        )
-
-    def read(self, path: Path) -> npt.NDArray[np.float32]:
-        """See `Reader.read`."""
-        given = read_matrix(path, "d_skel")  # V, C, T
-        if given.ndim == 2:  # MATLAB drops a last axis of length 1
-            given = given[:, :, None]
-        if given.ndim != 3 or given.shape[:2] != (len(_JOINTS), 3):
-            raise ValueError(f"{path}: d_skel has shape {given.shape}; expected (20 joints, 3, frames)")
-        return given.transpose(2, 0, 1)[None][:, :, _ORDER].astype(np.float32)
+def _read(path: Path) -> npt.NDArray[np.float32]:
+    joints = read_matrix(path, "d_skel")  # V, C, T
+    if joints.ndim == 2:  # MATLAB drops a last axis of length 1
+        joints = joints[:, :, None]
+    if joints.ndim != 3 or joints.shape[:2] != (len(_JOINTS), 3):
+        raise ValueError(f"{path}: d_skel has shape {joints.shape}; expected (20 joints, 3, frames)")
+    return joints.transpose(2, 0, 1)[None][:, :, _ORDER].astype(np.float32)
 
 
-READER = UtdMhad()
+READER = NumberedSkeletons(
+    name="utd_mhad",
+    layout=KINECT_V1,
+    rate_hz=30.0,
+    about="UTD-MHAD, 27 actions by 8 people, Kinect v1; expects Skeleton/a<action>_s<person>_t<trial>_skeleton.mat",
+    pattern=_FILE,
+    classes=CLASSES,
+    train=(1, 3, 5, 7),
+    test=(2, 4, 6, 8),
+    parse=_read,
+)

@@ -182,7 +182,7 @@ class FeatureSource(Source):
             deal=self.feature_deal,
             clients=self.feature_clients,
             test=self.feature_test,
-            strangers=self.feature_strangers,
+            hold_out=self.feature_strangers,
             scale=self.feature_scale,
             seed=seed,
         )

@@ -50,7 +50,7 @@ def test_labels_by_name_and_by_any_number(tmp_path: Path) -> None:
     ("change", "why"),
     [
         ({"x": np.zeros((30, 2, 4))}, r"x is float64 \(30, 2, 4\)"),
-        ({"x": np.full((30, 8), np.inf)}, "row 0 of x has a value that is not finite"),
+        ({"x": np.full((30, 8), np.inf)}, "x: row 0 has a value that is not finite"),
         ({"x": np.full((30, 8), None)}, "without pickled objects"),
         ({"y": np.arange(29)}, "y is int64 .*one value for each of 30 samples"),
         ({"y": np.arange(30)}, "y has 3, for 3 classes"),

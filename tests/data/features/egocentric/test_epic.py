@@ -16,7 +16,7 @@ from tests.data.features.egocentric.made import COLUMNS, write_rows
 
 @pytest.fixture(scope="module")
 def real() -> epic.Annotations:
-    return epic.read(epic.find(recordings("epic_kitchens_100_annotations")))
+    return epic.read(recordings("epic_kitchens_100_annotations"))
 
 
 @pytest.fixture(scope="module")
@@ -173,4 +173,4 @@ def test_other_tables_report_their_faults(tmp_path: Path) -> None:
 def test_a_folder_without_the_files_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "EPIC_100_verb_classes.csv").touch()
     with pytest.raises(ValueError, match=r"EPIC_100_train\.csv or EPIC_100_validation\.csv.*it holds EPIC_100_verb"):
-        epic.find(tmp_path)
+        epic.read(tmp_path)

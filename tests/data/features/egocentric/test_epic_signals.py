@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fedaction.data.features import built_in, clients_from_features, extract, load_features, save_features
-from fedaction.data.features.egocentric.deal import deal_clients
-from fedaction.data.features.egocentric.epic_signals import Audio, Features, Inertial, gather, read_features
+from fedaction.data.features.egocentric.epic_signals import Audio, FeatureFiles, Inertial, gather, read_features
+from fedaction.data.features.store import Modality
 from tests.data.features.egocentric.made import segment
 
 VERBS = tuple(f"verb {number}" for number in range(97))
@@ -103,8 +103,8 @@ def test_8_bit_sound(tmp_path: Path) -> None:
 
 def test_other_sounds_are_refused_in_words(tmp_path: Path) -> None:
     silence = np.zeros((32000, 1), "<i2")
-    write_sound(tmp_path / "P01_01.wav", silence, rate=44100)
-    write_sound(tmp_path / "P01_02.wav", np.zeros((32000, 1), "<i4"), width=4)
+    write_sound(tmp_path / "P01_01.wav", np.zeros((88200, 1), "<i2"), rate=44100)
+    write_sound(tmp_path / "P01_02.wav", np.full((32000, 1), 2**30, "<i4"), width=4)
     write_sound(tmp_path / "P01_03.wav", silence)
     (tmp_path / "P01_04.wav").write_bytes(b"not a sound at all")
     head = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 44, b"WAVE", b"fmt ", 16, 3, 1, 16000, 64000, 4, 32, b"data", 8)
@@ -113,12 +113,12 @@ def test_other_sounds_are_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "P01_06.wav").write_bytes(whole[:40000])
     wanted = [segment(f"P01_0{number}", start=0.5, stop=1.5) for number in range(1, 8)]
     wanted.append(segment("P01_03", number=1, start=1.5, stop=2.5))
-    found = gather(Audio(tmp_path), wanted, VERBS)
-    assert found.names == ("P01_03_0",) and found.arrays[0].shape == (16000,)
-    why = {issue.where: issue.detail for issue in found.issues}
-    assert "16 bits at 44100 Hz; expected 8 or 16 bits at 16000 Hz: convert it, e.g. ffmpeg" in why["P01_01_0"]
-    assert "of 32 bits" in why["P01_02_0"]
-    assert "is not a WAV file of 8- or 16-bit PCM" in why["P01_04_0"] and "unknown format" in why["P01_05_0"]
+    sounds = gather(Audio(tmp_path), wanted, VERBS)
+    assert sounds.names == ("P01_02_0", "P01_03_0") and sounds.arrays[1].shape == (16000,)
+    assert (sounds.arrays[0] == 0.5).all()  # 32 bits are read too
+    why = {issue.where: issue.detail for issue in sounds.issues}
+    assert "P01_01.wav has 44100 Hz; expected 16000: convert it, e.g. ffmpeg" in why["P01_01_0"]
+    assert "is not an uncompressed (PCM) wave file" in why["P01_04_0"] and "unknown format" in why["P01_05_0"]
     assert "though its header says otherwise" in why["P01_06_0"]
     assert "holds no P01_07.wav" in why["P01_07_0"]
     assert "has 2.00 s; it has no piece from 1.50 to 2.50 s" in why["P01_03_1"]
@@ -161,7 +161,7 @@ def test_bad_features_are_reported(tmp_path: Path) -> None:
     assert len(why) == 10 and why["P01_01_2"] == "8 numbers, where most have 16"
     assert "not finite" in why["P01_01_3"] and "not finite" in why["P01_01_5"]
     assert "(2, 16); expected numbers (width,)" in why["P01_01_4"] and "expected numbers" in why["P01_01_6"]
-    assert "is not a NumPy file of numbers" in why["P01_01_7"] and "is not a NumPy file" in why["P01_01_8"]
+    assert "is not a NumPy file" in why["P01_01_7"] and "is not a NumPy file" in why["P01_01_8"]
     assert "without pickled objects" in why["P01_02_0"] and "has no array P01_03_0" in why["P01_03_0"]
     assert "neither P01_04_0.npy nor P01_04.npz" in why["P01_04_0"]
     with pytest.raises(ValueError, match=r"no audio features for any of 12 segments: P01_01_0: .*neither"):
@@ -172,30 +172,27 @@ def test_pickled_arrays_in_npz_are_refused(tmp_path: Path) -> None:
     (tmp_path / "video").mkdir()
     np.savez(tmp_path / "video" / "P01_01.npz", P01_01_0=np.array([{}] * 4, dtype=object))
     with pytest.raises(ValueError, match="without pickled objects"):
-        Features(tmp_path, "video").read(segment("P01_01"))
+        FeatureFiles(tmp_path, "video").read(segment("P01_01"))
 
 
 def test_from_segments_to_one_client_for_each_modality(tmp_path: Path) -> None:
-    people = ["P01", "P02", "P03", "P04"]
-    segments = [segment(f"{person}_101", n, 1.0 + n, 2.5 + n, verb=n % 2) for person in people for n in range(8)]
-    deal = deal_clients(segments, people, per_modality=1, seed=2)
+    held: dict[Modality, str] = {"video": "P01", "flow": "P02", "audio": "P03", "inertial": "P04"}
     rng = np.random.default_rng(0)
-    for person, modality in deal.assignment.items():
-        if modality == "inertial":
-            write_inertial(tmp_path, f"{person}_101")
-        elif modality == "audio":
-            write_sound(tmp_path / f"{person}_101.wav", rng.integers(-9000, 9000, (160000, 1)).astype("<i2"))
-        else:
-            (tmp_path / modality).mkdir()
-            names = [item.name for item in deal.segments(modality)]
-            np.savez(tmp_path / modality / f"{person}_101.npz", **{name: rng.normal(size=64) for name in names})
-    sets = [read_features(tmp_path, modality, deal.segments(modality), VERBS)[0] for modality in ("video", "flow")]
+    segments = {
+        m: [segment(f"{who}_101", n, 1.0 + n, 2.5 + n, verb=n % 2) for n in range(8)] for m, who in held.items()
+    }
+    write_inertial(tmp_path, "P04_101")
+    write_sound(tmp_path / "P03_101.wav", rng.integers(-9000, 9000, (160000, 1)).astype("<i2"))
+    sets = []
+    for modality in ("video", "flow"):
+        (tmp_path / modality).mkdir()
+        vectors = {item.name: rng.normal(size=64) for item in segments[modality]}
+        np.savez(tmp_path / modality / f"{held[modality]}_101.npz", **vectors)
+        sets.append(read_features(tmp_path, modality, segments[modality], VERBS)[0])
     for modality, reader in (("audio", Audio(tmp_path)), ("inertial", Inertial(tmp_path))):
-        signals = gather(reader, deal.segments(modality), VERBS)
+        signals = gather(reader, segments[modality], VERBS)
         sets.append(extract(signals.collection("EPIC-KITCHENS-100"), built_in(modality, width=64)))
     clients = clients_from_features(sets, by="subject", deal="all", test=0.25)
-    assert {client.info.id: client.info.group for client in clients} == {
-        f"{modality}-{person}": modality for person, modality in deal.assignment.items()
-    }
+    assert {client.info.id: client.info.group for client in clients} == {f"{m}-{who}": m for m, who in held.items()}
     assert all(len(client.train) == 6 and len(client.test) == 2 for client in clients)
     assert all(client.info.shape == (64,) and len(client.info.classes) == 97 for client in clients)

@@ -35,9 +35,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_clips_are_found_and_read(root: Path) -> None:
-    found = multimodal_ea.find(root)
-    assert len(found.clips) == 200 and not found.issues
-    assert sum(clip.video is not None for clip in found.clips) == 20
+    clips = multimodal_ea.find(root)
+    assert len(clips) == 200 and not clips.issues
+    assert sum(clip.video is not None for clip in clips) == 20
     signals = multimodal_ea.read_all(root)
     assert {array.shape for array in signals.arrays} == {(150, 19)} and signals.rate_hz == 10
     assert Counter(signals.labels.tolist()) == dict.fromkeys(range(20), 10)
@@ -76,7 +76,7 @@ def test_faults_are_reported(tmp_path: Path) -> None:
     why = {issue.where: issue.detail for issue in signals.issues}
     assert "has 149 rows; expected 150, 10 a second" in why["act01seq02"]
     assert "rows of [18] numbers; expected 19: acceleration_x" in why["act01seq03"]
-    assert "row 7 is not finite" in why["act01seq04"]
+    assert "row 6 has a value that is not finite" in why["act01seq04"]
     assert "is not a table of numbers" in why["act01seq05"]
     assert "not one of 20 activities" in why["act21seq01.csv"]
     assert why["act01seq06"] == "it has a video, but no sensor file"

@@ -69,7 +69,7 @@ def test_a_video_without_heart_rate(tmp_path: Path) -> None:
     ],
 )
 def test_other_columns_are_refused_in_words(tmp_path: Path, texts: tuple[str, str, str], why: str) -> None:
-    (recording,) = stanford_ecm.find(write(tmp_path, LAYOUTS[0], texts)).recordings
+    (recording,) = stanford_ecm.find(write(tmp_path, LAYOUTS[0], texts))
     with pytest.raises(ValueError, match=why):
         stanford_ecm.read(recording)
     (issue,) = stanford_ecm.read_all(tmp_path).issues

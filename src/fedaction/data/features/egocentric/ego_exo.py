@@ -1,4 +1,4 @@
-"""Ego-Exo-AR: 14 people, 15 activities, bracelets and phone cameras; known by its features alone.
+"""Ego-Exo-AR: 14 people, 15 activities, bracelets and phone cameras; known only by its features.
 
 The paper's authors give out features, not recordings, in a form that is not documented. What is read here is this
 project's own layout: an .npz file with `x` (N, width), `y` (N,) integers or strings, `client` (N,) and `modality`
@@ -12,26 +12,28 @@ from typing import get_args
 
 import numpy as np
 
-from fedaction.data.features.egocentric.given import given_features, read_npz
+from fedaction.data.features.egocentric.given import given_features
 from fedaction.data.features.store import FeatureSet, Modality
+from fedaction.data.files import check_finite, read_npz, to_float32
 
 _ARRAYS = ("x", "y", "client", "modality", "classes")
+_MOST_BYTES = 4 * 2**30  # after unpacking
 _PAPER = {"sensor": "inertial"}  # the paper's word for what is called inertial here
 
 
 def find(root: str | Path) -> tuple[Path, ...]:
     """The .npz files of a folder, in order; or the one file given."""
     root = Path(root)
-    found = (root,) if root.is_file() else tuple(sorted(root.glob("*.npz"))) if root.is_dir() else ()
-    if not found:
+    files = (root,) if root.is_file() else tuple(sorted(root.glob("*.npz"))) if root.is_dir() else ()
+    if not files:
         raise ValueError(f"{root} holds no .npz file with the arrays x, y, client and modality")
-    return found
+    return files
 
 
 def read(path: str | Path) -> dict[str, FeatureSet]:
     """The features of each client, by its name. Every client holds one modality."""
     path = Path(path)
-    arrays = read_npz(path, _ARRAYS)
+    arrays, _ = read_npz(path, _ARRAYS, _MOST_BYTES)
     missing = [name for name in _ARRAYS[:4] if name not in arrays]
     if missing:
         raise ValueError(f"{path} needs the arrays x, y, client and modality; it lacks {', '.join(missing)}")
@@ -40,13 +42,10 @@ def read(path: str | Path) -> dict[str, FeatureSet]:
         raise ValueError(f"{path}: x is {x.dtype} {x.shape}; expected numbers (samples, width)")
     for name, kinds in (("y", "iuU"), ("client", "iuU"), ("modality", "U")):
         if arrays[name].shape != (len(x),) or arrays[name].dtype.kind not in kinds:
-            found = f"{arrays[name].dtype} {arrays[name].shape}"
-            raise ValueError(f"{path}: {name} is {found}; expected one value for each of {len(x)} samples")
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which is refused
-        values = x.astype(np.float32)
-    finite = np.isfinite(values).all(axis=1)
-    if not finite.all():
-        raise ValueError(f"{path}: row {int(np.argmin(finite))} of x has a value that is not finite")
+            form = f"{arrays[name].dtype} {arrays[name].shape}"
+            raise ValueError(f"{path}: {name} is {form}; expected one value for each of {len(x)} samples")
+    values = to_float32(x)
+    check_finite(values, f"{path}: x")
     classes = [str(name) for name in arrays.get("classes", np.unique(y)).reshape(-1)]
     if len(set(classes)) != len(classes):
         raise ValueError(f"{path}: classes names a class twice")

@@ -92,16 +92,6 @@ class Participant:
 
 
 @dataclass(frozen=True)
-class Files:
-    """The annotation files found in a folder. Without videos, segments are not held to the videos' durations."""
-
-    segments: tuple[Path, ...]
-    verbs: Path
-    videos: Path | None = None
-    participants: Path | None = None
-
-
-@dataclass(frozen=True)
 class Annotations:
     """Everything the annotation files say.
 
@@ -123,35 +113,32 @@ def is_extension(video: str) -> bool:
     return len(video.partition("_")[2]) == 3
 
 
-def find(root: str | Path) -> Files:
-    """Finds the annotation files in a folder or below it, by their public names."""
+def read(root: str | Path) -> Annotations:
+    """Reads the annotation files in a folder or below it, by their public names.
+
+    Without the file of videos, segments are not held to the videos' durations.
+    """
     root = Path(root)
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in files_below(root):
         if path.name in (*_SEGMENT_FILES, _VERB_FILE, _VIDEO_FILE, _PARTICIPANT_FILE):
-            if path.name in found:
-                raise ValueError(f"{root} holds {path.name} twice: {found[path.name]} and {path}; keep one of them")
-            found[path.name] = path
-    segments = tuple(found[name] for name in _SEGMENT_FILES if name in found)
-    if not segments or _VERB_FILE not in found:
+            if path.name in files:
+                raise ValueError(f"{root} holds {path.name} twice: {files[path.name]} and {path}; keep one of them")
+            files[path.name] = path
+    tables = [files[name] for name in _SEGMENT_FILES if name in files]
+    if not tables or _VERB_FILE not in files:
         raise ValueError(
             f"{root} must hold {_VERB_FILE} and {' or '.join(_SEGMENT_FILES)}, as in the repository "
-            f"epic-kitchens-100-annotations; it holds {', '.join(found) or 'none of its files'}"
+            f"epic-kitchens-100-annotations; it holds {', '.join(files) or 'none of its files'}"
         )
-    return Files(segments, found[_VERB_FILE], found.get(_VIDEO_FILE), found.get(_PARTICIPANT_FILE))
-
-
-def read(files: Files) -> Annotations:
-    """Reads the files that `find` found."""
-    verbs = read_verbs(files.verbs)
-    videos = read_videos(files.videos) if files.videos else Rows[Video](())
-    participants = read_participants(files.participants) if files.participants else Rows[Participant](())
+    videos = read_videos(files[_VIDEO_FILE]) if _VIDEO_FILE in files else Rows[Video](())
+    people = read_participants(files[_PARTICIPANT_FILE]) if _PARTICIPANT_FILE in files else Rows[Participant](())
     by_name = {video.name: video for video in videos}
-    parts = [read_segments(path, videos=by_name if files.videos else None) for path in files.segments]
-    joined = Rows(tuple(item for part in parts for item in part), tuple(i for part in parts for i in part.issues))
+    pieces = [read_segments(path, videos=by_name if _VIDEO_FILE in files else None) for path in tables]
+    joined = Rows(tuple(item for rows in pieces for item in rows), tuple(i for rows in pieces for i in rows.issues))
     segments = _once(joined, "several files")
-    issues = (*videos.issues, *participants.issues, *segments.issues)
-    return Annotations(replace(segments, issues=issues), verbs, by_name, participants.items)
+    issues = (*videos.issues, *people.issues, *segments.issues)
+    return Annotations(replace(segments, issues=issues), read_verbs(files[_VERB_FILE]), by_name, people.items)
 
 
 def read_segments(path: str | Path, *, videos: Mapping[str, Video] | None = None) -> Rows[Segment]:

@@ -7,46 +7,23 @@ many segments and report what they left out.
 from __future__ import annotations
 
 import re
-import wave
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
 from fedaction.data.features.egocentric.epic import Segment
-from fedaction.data.features.egocentric.given import checked_vector, given_features, read_npy, read_npz
-from fedaction.data.features.egocentric.tables import AXES, Floats, Series, Signals, read_series
+from fedaction.data.features.egocentric.given import check_vector, given_features
+from fedaction.data.features.egocentric.tables import AXES, Floats, Series, Signals, read_each, read_series
+from fedaction.data.features.recordings import read_wave
 from fedaction.data.features.store import FeatureSet, Modality
+from fedaction.data.files import open_npy, read_npz
 from fedaction.data.public.files import find_named
 
-_MOST_SOUND = 1 << 26  # samples of one segment
-
-
-class Reader(Protocol):
-    """Signals of one modality, segment by segment."""
-
-    @property
-    def modality(self) -> Modality:
-        """What it reads."""
-        ...
-
-    @property
-    def channels(self) -> tuple[str, ...]:
-        """Names of the signal's columns."""
-        ...
-
-    @property
-    def rate_hz(self) -> float:
-        """Samples a second of all its signals."""
-        ...
-
-    def read(self, segment: Segment) -> Floats:
-        """The segment's signal."""
-        ...
+_MOST_NPZ_BYTES = 4 * 2**30
 
 
 class Inertial:
@@ -83,7 +60,7 @@ class Inertial:
 
 
 class Audio:
-    """A `<video>.wav` for each video, at any depth: 8- or 16-bit PCM, channels averaged, all at one rate."""
+    """A `<video>.wav` for each video, at any depth: uncompressed, channels averaged, all at one rate."""
 
     modality: Modality = "audio"
     channels = ("mono",)
@@ -99,40 +76,16 @@ class Audio:
         name = f"{segment.video}.wav"
         if name not in self._files:
             raise ValueError(f"{self.root} holds no {name}")
-        return read_sound(self._files[name][0], segment.start_s, segment.stop_s, self.rate_hz)
+        sound = read_wave(self._files[name][0], (segment.start_s, segment.stop_s))
+        if sound.rate_hz != self.rate_hz:
+            raise ValueError(
+                f"{name} has {sound.rate_hz:g} Hz; expected {self.rate_hz:g}: convert it, e.g. ffmpeg -i VIDEO -ac 1 "
+                f"-ar {self.rate_hz:g} -c:a pcm_s16le {name}"
+            )
+        return sound.array
 
 
-def read_sound(path: Path, start_s: float, stop_s: float, rate_hz: float) -> Floats:
-    """A piece of a WAV file as (samples,) in [-1, 1]; the rest of the file is not read."""
-    how = f"convert it, e.g. ffmpeg -i VIDEO -ac 1 -ar {rate_hz:g} -c:a pcm_s16le {path.name}"
-    try:
-        with wave.open(str(path), "rb") as file:
-            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
-            frames = file.getnframes()
-            if width not in (1, 2) or not 1 <= channels <= 16 or rate != rate_hz:
-                raise ValueError(
-                    f"{path} has {channels} channels of {8 * width} bits at {rate} Hz; expected 8 or 16 bits at "
-                    f"{rate_hz:g} Hz: {how}"
-                )
-            first, stop = round(start_s * rate), round(stop_s * rate)
-            if not 0 <= first < stop <= frames or stop - first > _MOST_SOUND:
-                raise ValueError(
-                    f"{path.name} has {frames / rate:.2f} s; it has no piece from {start_s:.2f} to {stop_s:.2f} s"
-                )
-            file.setpos(first)
-            data = file.readframes(stop - first)
-    except (wave.Error, EOFError) as error:
-        raise ValueError(f"{path} is not a WAV file of 8- or 16-bit PCM ({error}): {how}") from None
-    if len(data) != (stop - first) * channels * width:
-        raise ValueError(f"{path} ends before {stop_s:.2f} s, though its header says otherwise")
-    if width == 2:
-        values = np.frombuffer(data, dtype="<i2").astype(np.float32) / 32768
-    else:
-        values = (np.frombuffer(data, dtype=np.uint8).astype(np.float32) - 128) / 128
-    return values.reshape(-1, channels).mean(axis=1, dtype=np.float32)
-
-
-class Features:
+class FeatureFiles:
     """Feature vectors made elsewhere: `<root>/<modality>/<narration_id>.npy`, or one `<video>.npz` per video.
 
     An .npy file holds the vector (width,); an .npz file one such array per segment, by narration_id.
@@ -146,21 +99,22 @@ class Features:
     def read(self, segment: Segment) -> Floats:
         """(width,) float32."""
         folder = self.root / self.modality
-        alone, video = folder / f"{segment.name}.npy", folder / f"{segment.video}.npz"
-        if alone.is_file():
-            return checked_vector(read_npy(alone), str(alone))
+        single, video = folder / f"{segment.name}.npy", folder / f"{segment.video}.npz"
+        if single.is_file():
+            return check_vector(open_npy(single), str(single))
         if not video.is_file():
-            raise ValueError(f"{folder} has neither {alone.name} nor {video.name}")
+            raise ValueError(f"{folder} has neither {single.name} nor {video.name}")
         if video not in self._last:
-            self._last = {video: read_npz(video)}  # one video at a time: together they may exceed memory
+            # One video at a time: together they may exceed memory.
+            self._last = {video: read_npz(video, most=_MOST_NPZ_BYTES)[0]}
         if segment.name not in self._last[video]:
             raise ValueError(f"{video} has no array {segment.name}")
-        return checked_vector(self._last[video][segment.name], f"{video}: {segment.name}")
+        return check_vector(self._last[video][segment.name], f"{video}: {segment.name}")
 
 
-def gather(reader: Reader, segments: Sequence[Segment], classes: Sequence[str]) -> Signals:
+def gather(reader: Inertial | Audio, segments: Sequence[Segment], classes: Sequence[str]) -> Signals:
     """Signals of many segments in memory; segments without one are reported and left out."""
-    kept, arrays, issues = _read_all(reader, segments)
+    kept, arrays, issues = read_each(segments, reader.read)
     return Signals(
         modality=reader.modality,
         arrays=tuple(arrays),
@@ -178,7 +132,7 @@ def read_features(
     root: str | Path, modality: Modality, segments: Sequence[Segment], classes: Sequence[str]
 ) -> tuple[FeatureSet, tuple[Issue, ...]]:
     """Features of many segments, and what was left out. Vectors of another width than most are left out."""
-    kept, arrays, issues = _read_all(Features(root, modality), segments)
+    kept, arrays, issues = read_each(segments, FeatureFiles(root, modality).read)
     if not kept:
         example = f": {issues[0].where}: {issues[0].detail}" if issues else ""
         raise ValueError(f"{root} has no {modality} features for any of {len(segments)} segments{example}")
@@ -192,18 +146,3 @@ def read_features(
     labels, people = [segment.verb for segment in kept], [segment.participant for segment in kept]
     names = [segment.name for segment in kept]
     return given_features(modality, x, labels, classes, people, names, "EPIC-KITCHENS-100"), tuple(issues)
-
-
-def _read_all(
-    reader: Reader | Features, segments: Sequence[Segment]
-) -> tuple[list[Segment], list[Floats], list[Issue]]:
-    kept: list[Segment] = []
-    arrays: list[Floats] = []
-    issues: list[Issue] = []
-    for segment in segments:
-        try:
-            arrays.append(reader.read(segment))
-            kept.append(segment)
-        except (ValueError, OSError) as error:
-            issues.append(Issue(kind="unreadable", where=segment.name, detail=str(error)))
-    return kept, arrays, issues

@@ -1,48 +1,24 @@
-"""Features that were extracted elsewhere: arrays from .npy and .npz files, checked, as a `FeatureSet`."""
+"""Features that were extracted elsewhere, as a `FeatureSet`."""
 
 from __future__ import annotations
 
 import hashlib
-import zipfile
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.features.store import FeatureSet, Modality
+from fedaction.data.files import to_float32
 
-_MOST_BYTES = 4 * 2**30
 _MOST_WIDTH = 1 << 20
 
 
-def read_npy(path: Path) -> npt.NDArray[np.generic]:
-    """One array. Pickled objects are refused, and a false header allocates nothing."""
-    try:
-        return np.asarray(np.lib.format.open_memmap(path, mode="r"))
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise ValueError(f"{path} is not a NumPy file of numbers: {error}") from None
-
-
-def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, npt.NDArray[np.generic]]:
-    """The named arrays of an .npz file, or all. Pickled objects are refused, as is more than 4 GiB when unpacked."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-        if size > _MOST_BYTES:
-            raise ValueError(f"it unpacks to {size} bytes, more than the {_MOST_BYTES} allowed")
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files if names is None or name in names}
-    except (ValueError, OSError, EOFError, AttributeError, TypeError, MemoryError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as an .npz file without pickled objects: {error}") from None
-
-
-def checked_vector(values: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.float32]:
+def check_vector(values: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.float32]:
     """A feature vector (F,) float32, finite."""
     if values.ndim != 1 or values.dtype.kind not in "fiu" or not 1 <= len(values) <= _MOST_WIDTH:
         raise ValueError(f"{where} is {values.dtype} {values.shape}; expected numbers (width,)")
-    with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which is refused
-        vector = values.astype(np.float32)
+    vector = to_float32(values)
     if not np.isfinite(vector).all():
         raise ValueError(f"{where} has values that are not finite")
     return vector

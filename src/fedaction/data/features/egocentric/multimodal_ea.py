@@ -8,13 +8,14 @@ dataset does not say who is who. Videos are listed, not read.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fedaction.data.dataset import Issue
-from fedaction.data.features.egocentric.tables import Floats, Signals
+from fedaction.data.features.egocentric.tables import Floats, Rows, Signals, read_each
+from fedaction.data.files import check_finite, check_size, to_float32
 from fedaction.data.public.base import files_below
 
 CLASSES = (
@@ -61,16 +62,8 @@ class Clip:
     video: Path | None = None
 
 
-@dataclass(frozen=True)
-class Clips:
-    """All clips found, in order, and what is missing of the 200."""
-
-    clips: tuple[Clip, ...]
-    issues: tuple[Issue, ...] = field(default=(), repr=False)
-
-
-def find(root: str | Path) -> Clips:
-    """Lists a dataset's folder: files called act<activity>seq<clip>, at any depth."""
+def find(root: str | Path) -> Rows[Clip]:
+    """The clips of a folder, files called act<activity>seq<clip> at any depth; and what of the 200 is missing."""
     root = Path(root)
     files: dict[tuple[str, str], Path] = {}
     issues: list[Issue] = []
@@ -96,7 +89,7 @@ def find(root: str | Path) -> Clips:
                 clips.append(clip)
             else:
                 issues.append(Issue(kind="unreadable", where=name, detail="neither its sensor file nor its video"))
-    return Clips(tuple(clips), tuple(issues))
+    return Rows(tuple(clips), tuple(issues))
 
 
 def read(path: Path, samples: int | None = SAMPLES) -> Floats:
@@ -106,40 +99,32 @@ def read(path: Path, samples: int | None = SAMPLES) -> Floats:
         path: numbers separated by commas or blanks, no header.
         samples: rows that it must have; None: any number from 2.
     """
-    size = path.stat().st_size
-    if size > _MOST_BYTES:
-        raise ValueError(f"{path} has {size} bytes, more than the {_MOST_BYTES} allowed")
+    check_size(path, _MOST_BYTES)
     text = path.read_bytes().decode("latin-1").removeprefix("ï»¿")  # a byte-order mark
     lines = [re.split(r"\s*,\s*|\s+", line.strip().rstrip(",")) for line in text.splitlines() if line.strip()]
     if not lines or {len(line) for line in lines} != {len(CHANNELS)}:
-        found = sorted({len(line) for line in lines})
-        raise ValueError(f"{path} has rows of {found} numbers; expected {len(CHANNELS)}: {', '.join(CHANNELS)}")
+        widths = sorted({len(line) for line in lines})
+        raise ValueError(f"{path} has rows of {widths} numbers; expected {len(CHANNELS)}: {', '.join(CHANNELS)}")
     if len(lines) < 2 or (samples is not None and len(lines) != samples):
         raise ValueError(f"{path} has {len(lines)} rows; expected {samples or 'at least 2'}, {RATE_HZ:g} a second")
     try:
-        with np.errstate(over="ignore"):  # too large for float32 becomes infinity, which is refused
-            values = np.array(lines).astype(np.float64).astype(np.float32)
+        values = to_float32(np.array(lines).astype(np.float64))
     except ValueError as error:
         raise ValueError(f"{path} is not a table of numbers: {error}") from None
-    if not np.isfinite(values).all():
-        raise ValueError(f"{path}: row {int(np.argmin(np.isfinite(values).all(axis=1))) + 1} is not finite")
+    check_finite(values, path)
     return values
 
 
 def read_all(root: str | Path, samples: int | None = SAMPLES) -> Signals:
     """The sensor signals of all clips; clips without one are reported and left out."""
-    found = find(root)
-    kept: list[Clip] = []
-    arrays: list[Floats] = []
-    issues = list(found.issues)
-    for clip in found.clips:
-        try:
-            if clip.sensor is None:
-                raise ValueError("it has a video, but no sensor file")
-            arrays.append(read(clip.sensor, samples))
-            kept.append(clip)
-        except (ValueError, OSError) as error:
-            issues.append(Issue(kind="unreadable", where=clip.name, detail=str(error)))
+    clips = find(root)
+
+    def read_sensor(clip: Clip) -> Floats:
+        if clip.sensor is None:
+            raise ValueError("it has a video, but no sensor file")
+        return read(clip.sensor, samples)
+
+    kept, arrays, issues = read_each(clips, read_sensor)
     return Signals(
         modality="inertial",
         arrays=tuple(arrays),
@@ -148,5 +133,5 @@ def read_all(root: str | Path, samples: int | None = SAMPLES) -> Signals:
         labels=np.array([clip.label for clip in kept], dtype=np.int64),
         classes=CLASSES,
         names=tuple(clip.name for clip in kept),
-        issues=tuple(issues),
+        issues=(*clips.issues, *issues),
     )

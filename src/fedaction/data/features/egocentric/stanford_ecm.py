@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,7 @@ _HEART_HOLE_S = 15.0  # a chest strap reports every second, a watch every few
 
 
 @dataclass(frozen=True)
-class Recording:
+class VideoSignals:
     """The files of one video. Those that are not there are None."""
 
     name: str
@@ -60,16 +60,8 @@ class Activity:
     stop_s: float
 
 
-@dataclass(frozen=True)
-class Recordings:
-    """All videos found that have acceleration and labels, in order, and what was left out."""
-
-    recordings: tuple[Recording, ...]
-    issues: tuple[Issue, ...] = field(default=(), repr=False)
-
-
-def find(root: str | Path) -> Recordings:
-    """Lists a dataset's folder, by the names of its CSV files."""
+def find(root: str | Path) -> Rows[VideoSignals]:
+    """The videos of a folder with acceleration and labels, by the names of CSV files; and what is left out."""
     root = Path(root)
     files: dict[str, dict[str, Path]] = {}
     issues: list[Issue] = []
@@ -84,16 +76,16 @@ def find(root: str | Path) -> Recordings:
             if kind in files.setdefault(name, {}):
                 raise ValueError(f"{root} holds the {kind} of {name} twice: {files[name][kind]} and {path}; keep one")
             files[name][kind] = path
-    kept: list[Recording] = []
+    kept: list[VideoSignals] = []
     for name, parts in sorted(files.items()):
         missing = [kind for kind in ("acceleration", "labels") if kind not in parts]
         if missing:
             issues.append(Issue(kind="unreadable", where=name, detail=f"there is no file of its {missing[0]}"))
         else:
-            kept.append(Recording(name, **parts))
+            kept.append(VideoSignals(name, **parts))
     if not kept:
         raise ValueError(f"{root} holds no video with acceleration and labels: expected {_EXPECTED}")
-    return Recordings(tuple(kept), tuple(issues))
+    return Rows(tuple(kept), tuple(issues))
 
 
 def read_labels(path: Path) -> Rows[Activity]:
@@ -101,13 +93,13 @@ def read_labels(path: Path) -> Rows[Activity]:
     header = next(text_rows(path), (1, []))[1]
     columns: list[str] = []
     for rule in ("start", "stop|end", "label|activity"):
-        found = [name for name in header if re.match(rule, name.strip().lower())]
-        if len(found) != 1:
+        fitting = [name for name in header if re.match(rule, name.strip().lower())]
+        if len(fitting) != 1:
             raise ValueError(
                 f"{path} must have one column each that begins with start, with stop or end, and with label or "
                 f"activity; it has {', '.join(header[:20]) or 'no header'}"
             )
-        columns += found
+        columns += fitting
     start, stop, label = columns
 
     def activity(row: Mapping[str, str]) -> Activity:
@@ -119,12 +111,12 @@ def read_labels(path: Path) -> Rows[Activity]:
     return parse_rows(path, columns, activity)
 
 
-def read(recording: Recording, rate_hz: float = 30.0, heart: bool = True) -> Rows[tuple[Activity, Floats]]:
+def read(recording: VideoSignals, rate_hz: float = 30.0, heart: bool = True) -> Rows[tuple[Activity, Floats]]:
     """The labelled pieces of one video with their signals; arguments as for `read_all`."""
     if recording.acceleration is None or recording.labels is None:
         raise ValueError(f"{recording.name} lacks its acceleration or its labels: expected {_EXPECTED}")
     if heart and recording.heart is None:
-        raise ValueError(f"{recording.name} has no heart rate: ask for the acceleration alone with heart=False")
+        raise ValueError(f"{recording.name} has no heart rate: ask for the acceleration only, with heart=False")
     activities = read_labels(recording.labels)
     acceleration = read_series(recording.acceleration, AXES)
     rate = (
@@ -154,10 +146,10 @@ def read_all(root: str | Path, rate_hz: float = 30.0, heart: bool = True) -> Sig
         rate_hz: samples a second that are given, linear between those of the files.
         heart: add the heart rate as a fourth channel. A video without one is then left out.
     """
-    found = find(root)
+    recordings = find(root)
     kept: list[tuple[str, Activity, Floats]] = []
-    issues = list(found.issues)
-    for recording in found.recordings:
+    issues = list(recordings.issues)
+    for recording in recordings:
         try:
             rows = read(recording, rate_hz, heart)
         except (ValueError, OSError) as error:

@@ -6,10 +6,10 @@ import csv
 import hashlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar, overload
+from typing import Generic, Protocol, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,10 @@ from fedaction.data.dataset import Issue
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.recordings import Collection
 from fedaction.data.features.store import Modality
+from fedaction.data.files import check_size
 
 T = TypeVar("T")
+N = TypeVar("N", bound="Named")
 Floats = npt.NDArray[np.float32]
 
 _MOST_TABLE_BYTES = 64 * 2**20
@@ -95,6 +97,29 @@ class Signals:
         )
 
 
+class Named(Protocol):
+    """What issues can name."""
+
+    @property
+    def name(self) -> str:
+        """See the class."""
+        ...
+
+
+def read_each(items: Iterable[N], read: Callable[[N], Floats]) -> tuple[list[N], list[Floats], list[Issue]]:
+    """Items that can be read, what was read of them, and an issue for each of the others."""
+    kept: list[N] = []
+    arrays: list[Floats] = []
+    issues: list[Issue] = []
+    for item in items:
+        try:
+            arrays.append(read(item))
+            kept.append(item)
+        except (ValueError, OSError) as error:
+            issues.append(Issue(kind="unreadable", where=item.name, detail=str(error)))
+    return kept, arrays, issues
+
+
 def seconds(text: str) -> float:
     """Seconds of "HH:MM:SS.xx", "MM:SS.xx" or a plain number of seconds."""
     match = _TIME.fullmatch(text.strip())
@@ -116,9 +141,7 @@ def whole(text: str, what: str, least: int, most: int) -> int:
 
 def text_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file, each with the number of its first line. The first row is the header."""
-    size = path.stat().st_size
-    if size > _MOST_TABLE_BYTES:
-        raise ValueError(f"{path} has {size} bytes, more than the {_MOST_TABLE_BYTES} allowed")
+    check_size(path, _MOST_TABLE_BYTES)
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         line = 1
@@ -210,23 +233,21 @@ def read_series(path: Path, wanted: Mapping[str, str]) -> Series:
         wanted: for each channel what it is, and a regular expression of its column's name in lower case, without
             blanks, signs and units in brackets. It must fit exactly one column.
     """
-    size = path.stat().st_size
-    if size > _MOST_SERIES_BYTES:
-        raise ValueError(f"{path} has {size} bytes, more than the {_MOST_SERIES_BYTES} allowed")
+    check_size(path, _MOST_SERIES_BYTES)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             header = next(csv.reader([file.readline()]), [])
             names = [re.sub(r"[^a-z0-9]", "", re.sub(r"[\[(].*", "", name).lower()) for name in header]
             clocks = [i for i, name in enumerate(names) if name in _TIMES | _MILLISECONDS]
-            found = [[i for i, name in enumerate(names) if re.fullmatch(rule, name)] for rule in wanted.values()]
-            if len(clocks) != 1 or any(len(columns) != 1 for columns in found):
+            fitting = [[i for i, name in enumerate(names) if re.fullmatch(rule, name)] for rule in wanted.values()]
+            if len(clocks) != 1 or any(len(columns) != 1 for columns in fitting):
                 raise ValueError(
                     "expected a header with one time column (Milliseconds, or time in seconds) and one column each "
                     f"for {', '.join(wanted)}; it has {', '.join(header[:20]) or 'no header'}"
                 )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # NumPy warns of an empty table, which is refused below
-                used = [clocks[0], *(columns[0] for columns in found)]
+                used = [clocks[0], *(columns[0] for columns in fitting)]
                 table = np.loadtxt(file, delimiter=",", usecols=used, ndmin=2, comments=None, quotechar='"')
     except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError
         raise ValueError(f"{path}: {error}") from None
