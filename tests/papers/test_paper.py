@@ -146,6 +146,8 @@ def test_files_of_an_item(made, item: Item):
     assert document["available"] is (item.name != "fsar/s-table6")
     for run in document["runs"]:
         assert f"| {run['method']} | {run['configuration']} |" in page
+    assert len(document["environments"]) == bool(document["runs"])
+    assert all(f"\nRun on {place['device']}, torch {place['torch']}.\n" in page for place in document["environments"])
     table = rows(Path(document["files"]["csv"]))[: len(document["table"])]
     for line, record in zip(table, document["table"], strict=True):
         assert {key: line[key] for key in record} == {k: "" if v is None else str(v) for k, v in record.items()}

@@ -212,6 +212,8 @@ def test_files_of_an_item(made, item: Item):
     assert "the synthetic stage" in document["caption"]
     for run in document["runs"]:
         assert f"| {run['method']} | {run['configuration']} |" in page
+    (*places,) = document["environments"]  # of distillations too, but the clock needs none
+    assert len(places) == bool(document["runs"]) and all(f"\nRun on {place['device']}, " in page for place in places)
 
 
 def test_chains(made):

@@ -211,6 +211,11 @@ def test_files_of_an_item(made, item: Item):
     assert "the synthetic stage; tiny scale, 2 rounds, seed 0" in document["caption"]
     for run in document["runs"]:
         assert f"| {run['method']} | {run['configuration']} |" in page
+    (place,) = document["environments"]
+    assert f"\nRun on {place['device']}, torch {place['torch']}.\n" in page
+    if item.kind == "table":  # networks, the supervised one too, and evaluations of each
+        assert any(label.endswith(" on UCF") for label in place["of"])
+        assert ("supervised" in place["of"]) is any(run["method"] == "supervised" for run in document["runs"])
 
 
 def test_values_are_what_evaluate_gives_for_the_runs_model(made, monkeypatch):

@@ -43,7 +43,7 @@ def _head(value: Value, most: int = 24) -> str:
 
 
 def _heads(values: Sequence[Value]) -> dict[str, str]:
-    """Columns in order, with whoever stands in."""
+    """Columns in order, with what stands in."""
     return {value.column: _head(value) for value in values}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fedaction.federation.files import read_json
-from fedaction.papers.cells import ItemCell, Workbench
+from fedaction.papers.cells import ItemCell
 from fedaction.papers.item import Item
 from fedaction.papers.outcome import Value
 from fedaction.papers.work import Run
@@ -19,8 +19,6 @@ Say = Callable[[str], None]
 """Is told of analyses that take a while."""
 Values = tuple[list[Value], list[Value]]
 """Those of the table, and further ones that only a figure shows."""
-Measure = Callable[[Item, Workbench[Any], Sequence[ItemCell], Say], Values]
-"""How an item's values are read, once all that it needs is done."""
 
 
 def has_mean(item: Item) -> bool:
@@ -28,9 +26,8 @@ def has_mean(item: Item) -> bool:
     return item.mean and item.kind == "table"
 
 
-def read_accuracies(item: Item, bench: Workbench[Any], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_accuracies(item: Item, cells: Sequence[ItemCell]) -> list[Value]:
     """Every cell's test accuracy at the end, in per cent; with each row's mean where the item has it."""
-    del bench, say
     rows: dict[tuple[str, ...], list[Value]] = {}
     for cell in cells:
         value = value_of(cell, [to_percent(_accuracy(cell, run)) for run in cell.runs])
@@ -38,7 +35,7 @@ def read_accuracies(item: Item, bench: Workbench[Any], cells: Sequence[ItemCell]
     if has_mean(item):
         for row, values in rows.items():
             values.append(_mean(row, values))
-    return [value for values in rows.values() for value in values], []
+    return [value for values in rows.values() for value in values]
 
 
 def _mean(row: tuple[str, ...], values: Sequence[Value]) -> Value:
@@ -51,26 +48,25 @@ def _mean(row: tuple[str, ...], values: Sequence[Value]) -> Value:
     return Value(row, "mean", tuple(map(statistics.fmean, seeds)), paper, configuration=configuration)
 
 
-def read_curves(item: Item, bench: Workbench[Any], cells: Sequence[ItemCell], say: Say) -> Values:
-    """Every cell's test accuracy at the end and over rounds, in per cent."""
+def read_curves(cells: Sequence[ItemCell]) -> list[Value]:
+    """Every cell's test accuracy over rounds, in per cent."""
     points: list[Value] = []
     for cell in cells:
         rounds: dict[int, list[float | None]] = {}
         for run in cell.runs:
             clients: dict[int, list[float]] = {}
             for row in read_rows(run.folder / "metrics.jsonl"):
-                mine = {"client": row.client, "group": row.group, "all": ""}[cell.column.of] == cell.client
-                if mine and (row.split, row.name) == ("test", cell.column.metric) and row.value is not None:
+                is_own = {"client": row.client, "group": row.group, "all": ""}[cell.column.of] == cell.client
+                if is_own and (row.split, row.name) == ("test", cell.column.metric) and row.value is not None:
                     clients.setdefault(row.round, []).append(row.value)
             for round, values in clients.items():
                 rounds.setdefault(round, []).append(to_percent(statistics.fmean(values)))
         points += [value_of(cell, values, round=round) for round, values in sorted(rounds.items())]
-    return read_accuracies(item, bench, cells, say)[0], points
+    return points
 
 
-def read_landscape(item: Item, bench: Workbench[Any], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_landscape(cells: Sequence[ItemCell], say: Say) -> Values:
     """How rough each model's loss is around its weights, and the first seed's surface; means over clients."""
-    del item, bench
     table: list[Value] = []
     points: list[Value] = []
     for cell in {cell.row.label: cell for cell in cells if cell.runs}.values():  # one of each row
@@ -93,15 +89,6 @@ def read_landscape(item: Item, bench: Workbench[Any], cells: Sequence[ItemCell],
                 head = "loss" if unit == "loss" else f"loss, {unit}"
                 points.append(Value(label, head, drop_unknown([loss]), None, "", configuration, at))
     return table, points
-
-
-MEASURES: dict[str, Measure] = {
-    "accuracy": read_accuracies,
-    "sweep": read_accuracies,
-    "curves": read_curves,
-    "landscape": read_landscape,
-}
-"""By what an item `shows`; papers add their own."""
 
 
 def value_of(cell: ItemCell, values: Sequence[float | None], **at: Any) -> Value:

@@ -8,7 +8,7 @@ from typing import Any, Generic
 
 from fedaction.papers.cells import ItemCell, Workbench
 from fedaction.papers.item import Item, ItemRow
-from fedaction.papers.measure import MEASURES, Measure, has_mean
+from fedaction.papers.measure import Say, Values, has_mean, read_accuracies, read_curves, read_landscape
 from fedaction.papers.outcome import Value
 from fedaction.papers.setting import S
 from fedaction.papers.work import Work
@@ -24,7 +24,6 @@ class Paper(ABC, Generic[S]):
         rounds: communication rounds of a run at the paper's scale.
         effort: what else has to be said of how long runs take; follows on "300 rounds a run".
         refused: keys of `--set` that mean nothing for its items, and why; "{}" is the item's name.
-        measures: how what an item `shows` is read.
     """
 
     name: str
@@ -33,7 +32,6 @@ class Paper(ABC, Generic[S]):
     rounds: int
     effort: str = ""
     refused: Mapping[str, str] = {}
-    measures: Mapping[str, Measure] = MEASURES
 
     # Before anything is run
 
@@ -74,36 +72,32 @@ class Paper(ABC, Generic[S]):
 
     def run_keys(self, item: Item, bench: Workbench[S]) -> dict[str, Any]:
         """Recipe keys of all of an item's runs that follow from what was done before them."""
-        del item, bench
         return {}
 
     # What is carried out besides runs
 
     def before_runs(self, item: Item, bench: Workbench[S]) -> Iterator[Sequence[Work]]:
-        """What an item needs before its runs, batch by batch; whatever is in a batch may go on side by side."""
-        del item, bench
+        """What an item needs before its runs, batch by batch; whatever is in a batch may run side by side."""
         return iter(())
 
     def after_runs(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell]) -> Iterator[Sequence[Work]]:
         """What an item needs once its runs are done, likewise."""
-        del item, bench, cells
         return iter(())
 
     # What is written
 
-    def length(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell]) -> int:
-        """How many rounds (the item's `across`) its runs have; 0 where there are none."""
-        del item, bench
-        return next((cell.runs[0].recipe.run.rounds for cell in cells if cell.runs), 0)
+    def length(self, item: Item, bench: Workbench[S]) -> int:
+        """How many rounds (the item's `across`) its runs have; 0 where nothing is run."""
+        return bench.overrides.get("rounds", bench.setting.base["rounds"]) if any(r.method for r in item.rows) else 0
 
-    def other_rows(self, item: Item, bench: Workbench[S]) -> list[tuple[str, str, str]]:
-        """Label, method and configuration of an item's rows that are no federated runs."""
-        del item, bench
-        return []
+    def read(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell], say: Say) -> Values:
+        """An item's values, as it `shows` them, once all that it needs is done."""
+        if item.shows == "landscape":
+            return read_landscape(cells, say)
+        return read_accuracies(item, cells), read_curves(cells) if item.shows == "curves" else []
 
     def notes(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell], table: Sequence[Value]) -> list[str]:
         """What the reader must know about these values, besides the item's own notes."""
-        del cells, table
         notes: list[str] = []
         if item.shows == "accuracy" and has_mean(item):
             notes.append("mean: over the row, ours and the paper's; the paper does not print it.")

@@ -12,7 +12,7 @@ from fedaction.federation.progress import Progress
 from fedaction.papers.cells import ItemCell, Workbench, empty_cells
 from fedaction.papers.item import Item
 from fedaction.papers.measure import Say, read_accuracies
-from fedaction.papers.outcome import Origin, Outcome
+from fedaction.papers.outcome import Origin, Outcome, Value
 from fedaction.papers.work import Run, Work, carry_out
 
 
@@ -46,7 +46,7 @@ def regenerate(
     paper = bench.paper
     cells, absent = _cells(item, bench)
     if absent:
-        table, series = read_accuracies(item, bench, cells, say)
+        table, series = read_accuracies(item, cells), []
     else:
         for works in paper.before_runs(item, bench):
             carry_out(works, progress, jobs)
@@ -54,17 +54,16 @@ def regenerate(
         carry_out(_distinct_runs(cells), progress, jobs)
         for works in paper.after_runs(item, bench, cells):
             carry_out(works, progress, jobs)
-        table, series = paper.measures[item.shows](item, bench, cells, say)
-    rows = dict.fromkeys((c.runs[0].label, c.row.method, c.configuration) for c in cells if c.runs)
+        table, series = paper.read(item, bench, cells, say)
     return Outcome(
         item,
         bench.setting,
         bench.seeds,
         tuple(table),
         tuple(series),
-        rounds=paper.length(item, bench, cells),
+        rounds=0 if absent else paper.length(item, bench),
         command=command,
-        runs=(*rows, *paper.other_rows(item, bench)),
+        runs=_list_rows(item, cells, table),
         origins=() if absent else _origins(item, bench, cells),
         absent=absent,
         notes=() if absent else tuple(paper.notes(item, bench, cells, table)),
@@ -102,6 +101,15 @@ def _cells(item: Item, bench: Workbench[Any]) -> tuple[list[ItemCell], str]:
     if any(cell.runs for cell in cells):
         return cells, ""
     return cells, "none of the clients that it shows has a stand-in among the data."
+
+
+def _list_rows(item: Item, cells: Sequence[ItemCell], table: Sequence[Value]) -> tuple[tuple[str, str, str], ...]:
+    """Label, method and configuration of every row's runs, then of rows that are something else."""
+    runs = [(cell.runs[0].label, cell.row.method, cell.configuration) for cell in cells if cell.runs]
+    others = [row for row in item.rows if row.method and row not in item.federated]
+    hashes = {value.row[-len(row.label) :]: value.configuration for row in others for value in table}
+    rows = [(item.describe(row.label), row.method, hashes.get(row.label, "")) for row in others]
+    return tuple(dict.fromkeys((*runs, *rows)))
 
 
 def _origins(item: Item, bench: Workbench[Any], cells: Sequence[ItemCell]) -> tuple[Origin, ...]:

@@ -36,22 +36,18 @@ class Setting:
 
     def keys(self, among: Sequence[int] = ()) -> dict[str, Any]:
         """Recipe keys of a federation of the clients at some of the positions; of all that there are by default."""
-        del among
         return {**self.base, **self.source}
 
     def row_keys(self, row: ItemRow) -> Mapping[str, Any] | None:
         """Recipe keys of a row at this scale, before the user's; None where the data have nothing for the row."""
-        del row
         return {}
 
     def derived_keys(self, row: ItemRow, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """Recipe keys of a row that follow from others; `given`: those that the user has set for all rows."""
-        del row, given
         return {}
 
     def split(self, protocol: str) -> tuple[dict[str, Any], str]:
         """Recipe keys of an item's protocol, and why the data do not have it; "" where they do."""
-        del protocol
         return {}, ""
 
     def group(self, place: int) -> str:
@@ -80,3 +76,15 @@ def data_folder(data: str) -> Path:
     if not root.is_dir():
         raise RecipeError(f"--data {data} is neither stage nor real nor a folder")
     return root
+
+
+def find_videos(data: str, folders: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Keys of the video datasets below the folder that `--data` names; `folders`: what each one's is called."""
+    root = data_folder(data)
+    present = {name: folder for name, folder in folders.items() if (root / folder).is_dir()}
+    return {name: {"video_set": folder, "video_root": str(root / folder)} for name, folder in present.items()}
+
+
+def side_before_crop(crop: int) -> int:
+    """The shorter side, in pixels, that videos are brought to before a square is cut: 128 for 112."""
+    return round(crop * 8 / 7)

@@ -73,7 +73,7 @@ class Work(Protocol):
         ...
 
     def execute(self, progress: Progress, one_core: bool = False) -> float:
-        """Does it, or what is left of it, if asked on one core; its accuracy, or another score, 0 to 1."""
+        """Does it, or what is left of it, on one core if asked to; its accuracy, or another score, 0 to 1."""
         ...
 
 
@@ -127,7 +127,7 @@ class Run:
 def carry_out(works: Iterable[Work], progress: Progress, jobs: int = 1) -> int:
     """Carries out what is not done, each once; killed and called again, it resumes. Returns how many it executed.
 
-    With several `jobs`, that many go on side by side, each in a process of its own: on a large GPU, which one small
+    With several `jobs`, that many run side by side, each in a process of its own: on a large GPU, which one small
     run leaves mostly idle, or on many cores.
     """
     left = [work for work in {work.folder: work for work in works}.values() if not work.done]

@@ -95,7 +95,6 @@ class Distillation:
 
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`; the student's per-clip accuracy."""
-        del one_core  # it starts no processes
         return run_distil(self.recipe, self.folder, progress)["clip_accuracy"]
 
 
@@ -160,8 +159,10 @@ def read_chains(item: Item, bench: Workbench[EdgeSetting]) -> list[Value]:
 
 
 def read_chain_curves(item: Item, bench: Workbench[EdgeSetting]) -> list[Value]:
-    """The students' per-clip accuracies over epochs, in per cent."""
+    """The students' per-clip accuracies over epochs, in per cent, where an item shows curves."""
     points: list[Value] = []
+    if item.shows != "curves":
+        return points
     for row, works in row_chains(item, bench):
         epochs: dict[int, list[float]] = {}
         for work in works:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedaction.papers.cells import ItemCell, Workbench
-from fedaction.papers.edge.items import DISTIL, EDGE_ITEMS, STUDENT, chains_of
+from fedaction.papers.edge.items import EDGE_ITEMS, STUDENT, chains_of
 from fedaction.papers.edge.models import (
     chain_of,
     distil_keys,
@@ -14,13 +14,12 @@ from fedaction.papers.edge.models import (
     note_networks,
     read_chain_curves,
     read_chains,
-    row_chains,
     student_of,
 )
 from fedaction.papers.edge.setting import EdgeSetting, edge_setting
 from fedaction.papers.edge.times import note_savings, read_device_times, read_stage_times
 from fedaction.papers.item import Item, ItemRow
-from fedaction.papers.measure import MEASURES, Say, Values, read_curves
+from fedaction.papers.measure import Say, Values
 from fedaction.papers.outcome import Value
 from fedaction.papers.paper import Paper, note_stand_ins
 from fedaction.papers.work import Work
@@ -38,12 +37,6 @@ _CHAIN_MINUTES = {34: 9.0, 30: 9.0, 28: 9.0, 26: 8.0, 24: 8.0, 22: 8.0, 18: 7.0}
 """Of a network by its depth, at the small scale on two cores."""
 
 
-def _read_curves(item: Item, bench: Workbench[EdgeSetting], cells: Sequence[ItemCell], say: Say) -> Values:
-    if chains_of(item):
-        return read_chains(item, bench), read_chain_curves(item, bench)
-    return read_curves(item, bench, cells, say)
-
-
 class EdgePaper(Paper[EdgeSetting]):
     """The edge paper (Jain et al., 2021): asynchronous learning on devices, from a distilled network."""
 
@@ -53,12 +46,6 @@ class EdgePaper(Paper[EdgeSetting]):
     rounds = 80
     effort = f", {_CHAIN_EPOCHS} epochs of each network in a chain"
     refused = _REFUSED
-    measures = MEASURES | {
-        "curves": _read_curves,
-        "chains": lambda item, bench, cells, say: (read_chains(item, bench), []),
-        "times": lambda item, bench, cells, say: (read_chains(item, bench) + read_stage_times(item, bench), []),
-        "profiles": lambda item, bench, cells, say: (read_device_times(item, bench), []),
-    }
 
     def setting(self, data: str, scale: str) -> EdgeSetting:
         """See `Paper`."""
@@ -66,7 +53,6 @@ class EdgePaper(Paper[EdgeSetting]):
 
     def minutes(self, row: ItemRow) -> float:
         """See `Paper`; clips pass through the frozen network once."""
-        del row
         return 0.3
 
     def cost(self, item: Item, scale: str) -> str:
@@ -116,15 +102,18 @@ class EdgePaper(Paper[EdgeSetting]):
         """See `Paper`."""
         return distillations(item, bench)
 
-    def length(self, item: Item, bench: Workbench[EdgeSetting], cells: Sequence[ItemCell]) -> int:
+    def length(self, item: Item, bench: Workbench[EdgeSetting]) -> int:
         """See `Paper`; of chains the epochs of a network."""
         chains = [chain_of(item, bench, chain, bench.seeds[0]).recipe.settings for chain in chains_of(item)]
-        return super().length(item, bench, cells) or max((max(chain.epochs) for chain in chains), default=0)
+        return max(max(chain.epochs) for chain in chains) if chains else super().length(item, bench)
 
-    def other_rows(self, item: Item, bench: Workbench[EdgeSetting]) -> list[tuple[str, str, str]]:
+    def read(self, item: Item, bench: Workbench[EdgeSetting], cells: Sequence[ItemCell], say: Say) -> Values:
         """See `Paper`."""
-        chains = row_chains(item, bench)
-        return [(item.describe(row.label), DISTIL, works[0].configuration) for row, works in chains]
+        if item.shows == "profiles":
+            return read_device_times(item, bench), []
+        if item.shows == "times" or chains_of(item):
+            return read_chains(item, bench) + read_stage_times(item, bench), read_chain_curves(item, bench)
+        return super().read(item, bench, cells, say)
 
     def notes(
         self, item: Item, bench: Workbench[EdgeSetting], cells: Sequence[ItemCell], table: Sequence[Value]

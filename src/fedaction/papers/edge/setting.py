@@ -8,7 +8,7 @@ from typing import Any
 
 from fedaction.federation.settings import RecipeError
 from fedaction.papers.item import ItemRow
-from fedaction.papers.setting import Scale, Setting, data_folder, parse_scale
+from fedaction.papers.setting import Scale, Setting, find_videos, parse_scale, side_before_crop
 
 KINETICS, HMDB51, UCF101 = "Kinetics", "HMDB51", "UCF101"
 """The paper's datasets: the large one is for distillation, the others are the clients'."""
@@ -50,6 +50,7 @@ _CAMERAS: dict[Scale, dict[str, Any]] = {
     "small": {"stage_train": 20, "stage_test": 12, "stage_variety": 0.3},
     "paper": {"stage_train": 70, "stage_test": 30, "stage_people": 8, "stage_test_people": 4},
 }
+_CLIENTS = {"stage_clips": 2, "stage_clients": 4, "stage_iid": True}
 _SIDE: dict[Scale, int] = {"tiny": 16, "small": 64, "paper": 112}
 """Rows and columns of what networks see, in pixels."""
 
@@ -84,13 +85,7 @@ def edge_setting(data: str, scale: str) -> EdgeSetting:
     """What the command's `--data` and `--scale` mean for the edge paper. Raises RecipeError for people."""
     size = parse_scale(scale)
     if data == "stage":
-        cameras = {
-            "stage_size": _SIDE[size],
-            "stage_clips": 2,
-            "stage_clients": 4,
-            "stage_iid": True,
-            **_CAMERAS[size],
-        }
+        cameras = {"stage_size": _SIDE[size], **_CLIENTS, **_CAMERAS[size]}
         sets = {HMDB51: {"stage_domain": "home", **cameras}, UCF101: {"stage_domain": "hall", **cameras}}
         return _setting(data, size, "the synthetic stage", _stage(size), sets, _STAGE)
     if data == "real":
@@ -117,34 +112,24 @@ _STAGE = {
 
 def _folder(data: str, scale: Scale) -> EdgeSetting:
     """The paper's own datasets below a folder."""
-    root = data_folder(data)
-    folders = {name: root / folder for name, folder in _FOLDERS.items() if (root / folder).is_dir()}
-    if not folders:
+    videos = find_videos(data, _FOLDERS)
+    if not videos:
         raise RecipeError(f"--data {data} holds none of the folders {', '.join(_FOLDERS.values())}")
     sets = {
-        name: {"video_set": _FOLDERS[name], "video_root": str(folders[name]), "video_by": "equal", **_square(scale)}
-        for name in (HMDB51, UCF101)
-        if name in folders
+        name: {**videos[name], "video_by": "equal", **_square(scale)} for name in (HMDB51, UCF101) if name in videos
     }
-    names = {name: f"{name} itself" for name in folders}
-    about = f"the paper's datasets: {', '.join(folders)}"
-    clips = _stage(scale)
-    if KINETICS in folders:
-        clips = {"data": "videos", "video_set": "kinetics400", "video_root": str(folders[KINETICS])}
-        clips |= {"video_side": _side(scale), "crop": _SIDE[scale]}
-    else:
-        about += "; the student is distilled on the synthetic stage"
-        names = {KINETICS: _STAGE[KINETICS], **names}
-    return _setting(data, scale, about, clips, sets, names)
-
-
-def _side(scale: Scale) -> int:
-    """The shorter side that videos are brought to before a square is cut: 128 for 112."""
-    return round(_SIDE[scale] * 8 / 7)
+    names = {name: f"{name} itself" for name in videos}
+    about = f"the paper's datasets: {', '.join(videos)}"
+    if KINETICS in videos:
+        side = side_before_crop(_SIDE[scale])
+        clips = {"data": "videos", **videos[KINETICS], "video_side": side, "crop": _SIDE[scale]}
+        return _setting(data, scale, about, clips, sets, names)
+    about += "; the student is distilled on the synthetic stage"
+    return _setting(data, scale, about, _stage(scale), sets, {KINETICS: _STAGE[KINETICS], **names})
 
 
 def _square(scale: Scale) -> dict[str, Any]:
-    return {"video_side": _side(scale), "video_crop": _SIDE[scale]}
+    return {"video_side": side_before_crop(_SIDE[scale]), "video_crop": _SIDE[scale]}
 
 
 def _stage(scale: Scale) -> dict[str, Any]:

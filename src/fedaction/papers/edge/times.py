@@ -61,7 +61,7 @@ def seconds_for(
 
 
 def _time_updates(events: Events, members: list[_Member], updates: int) -> float:
-    """When so many answers have come, of clients that are asked again at once."""
+    """When so many answers have come, of clients that are given the next job at once."""
     flights = InFlight()
     launched, now = 0, 0.0
 

@@ -117,7 +117,6 @@ class Assessment:
 
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`; the first of its scores."""
-        del one_core  # it starts no processes
         run_evaluate(self.network.model, self.recipe, None, progress, folder=self.folder)
         return next(iter(self.scores.values()), 0.0)
 
@@ -256,10 +255,10 @@ def supervised(bench: Workbench[FedvsslSetting]) -> list[Supervised]:
 
 def _keys(bench: Workbench[FedvsslSetting], dataset: str, model: str) -> dict[str, Any]:
     """Recipe keys of an evaluation on a dataset. What a run has as well is the run's, but for the device."""
-    mine = (bench.setting.evaluation_keys() - bench.known("fedvssl")) | {"device", "tf32"}
+    user_keys = (bench.setting.evaluation_keys() - bench.known("fedvssl")) | {"device", "tf32"}
     keys = {**bench.setting.evaluation, **bench.setting.downstream[dataset], "perturb_levels": LEVELS}
     network = _pretraining(bench).flat()
     keys |= {"clip_frames": network["clip_frames"], "crop": network["clip_size"]}
     if model == RANDOM:
         keys |= {"depth": network["model_depth"], "width": network["model_width"] or 64}
-    return {**keys, **{key: value for key, value in bench.overrides.items() if key in mine}}
+    return {**keys, **{key: value for key, value in bench.overrides.items() if key in user_keys}}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fedaction.papers.cells import ItemCell, Workbench
 from fedaction.papers.fedvssl.items import CENTRAL, FEDVSSL_ITEMS, SHORT, SUPERVISED
-from fedaction.papers.fedvssl.models import check_evaluations, evaluations, row_configuration
+from fedaction.papers.fedvssl.models import check_evaluations, evaluations
 from fedaction.papers.fedvssl.setting import REFUSED, FedvsslSetting, fedvssl_setting
 from fedaction.papers.fedvssl.values import (
     note_datasets,
@@ -16,7 +16,7 @@ from fedaction.papers.fedvssl.values import (
     read_traffic,
 )
 from fedaction.papers.item import Item, ItemRow
-from fedaction.papers.measure import MEASURES
+from fedaction.papers.measure import Say, Values
 from fedaction.papers.outcome import Value
 from fedaction.papers.paper import Paper, note_stand_ins
 from fedaction.papers.work import Work
@@ -31,10 +31,6 @@ class FedvsslPaper(Paper[FedvsslSetting]):
     rounds = 540
     effort = ", centralised 90 epochs; its small scale wants a GPU"
     refused = REFUSED
-    measures = MEASURES | {
-        **{"downstream": read_downstream, "perturbation": read_perturbation},
-        **{"traffic": read_traffic, "distances": read_distances},
-    }
 
     def setting(self, data: str, scale: str) -> FedvsslSetting:
         """See `Paper`."""
@@ -82,14 +78,19 @@ class FedvsslPaper(Paper[FedvsslSetting]):
         """See `Paper`."""
         return evaluations(item, bench, cells)
 
-    def length(self, item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell]) -> int:
-        """See `Paper`: of the federations, where other runs are centralised."""
-        return bench.overrides.get("rounds", bench.setting.base["rounds"])
-
-    def other_rows(self, item: Item, bench: Workbench[FedvsslSetting]) -> list[tuple[str, str, str]]:
+    def read(self, item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], say: Say) -> Values:
         """See `Paper`."""
-        ends = [row for row in item.rows if row not in item.federated]
-        return [(item.describe(row.label), row.method, row_configuration(bench, (), row)) for row in ends]
+        match item.shows:
+            case "downstream":
+                return read_downstream(item, bench, cells), []
+            case "perturbation":
+                return read_perturbation(item, bench, cells)
+            case "traffic":
+                return read_traffic(item, bench, cells)
+            case "distances":
+                return read_distances(item, cells)
+            case _:
+                return super().read(item, bench, cells, say)
 
     def notes(
         self, item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], table: Sequence[Value]

@@ -12,7 +12,7 @@ from fedaction.data.sources.clips import RECORDING_SOURCES
 from fedaction.federation.settings import RecipeError
 from fedaction.papers.fedvssl.items import CENTRAL, DOWNSTREAM, EIGHT, FOUR, HMDB, IID, POOLED, SHORT, UCF
 from fedaction.papers.item import ItemRow
-from fedaction.papers.setting import Scale, Setting, data_folder, parse_scale
+from fedaction.papers.setting import Scale, Setting, find_videos, parse_scale, side_before_crop
 from fedaction.training.evaluate_recipe import EvaluateSettings
 
 KINETICS = "Kinetics-400"
@@ -145,11 +145,11 @@ class FedvsslSetting(Setting):
         if row.method != CENTRAL:
             return {}
         values = {**self.base, **self.source, **given}
-        rounds, asked = values["rounds"], values["clients_per_round"]
+        rounds, participants = values["rounds"], values["clients_per_round"]
         clients = values.get("stage_clients") or values.get("video_clients")
-        if not all(isinstance(value, int) for value in (rounds, asked, clients, values["local_epochs"])):
+        if not all(isinstance(value, int) for value in (rounds, participants, clients, values["local_epochs"])):
             return {}  # the recipe's own check says what is wrong
-        worth = rounds * values["local_epochs"] * (asked or clients) / clients
+        worth = rounds * values["local_epochs"] * (participants or clients) / clients
         epochs = max(1, round(worth if row.data == SHORT else worth * _LONGER))
         return {"rounds": epochs, "lr_decay": given.get("lr_decay", round(_LAST_RATE ** (1 / epochs), 6))}
 
@@ -179,24 +179,16 @@ def fedvssl_setting(data: str, scale: str) -> FedvsslSetting:
 
 def _folder(data: str, scale: Scale) -> FedvsslSetting:
     """The paper's own datasets below a folder."""
-    root = data_folder(data)
-    folders = {name: root / folder for name, folder in _FOLDERS.items() if (root / folder).is_dir()}
-    if not {UCF, HMDB} & {*folders}:
+    videos = find_videos(data, _FOLDERS)
+    sets = {name: videos[name] for name in DOWNSTREAM if name in videos}
+    if not sets:
         raise RecipeError(f"--data {data} holds neither ucf101 nor hmdb51, on which networks are evaluated")
-    sets = {
-        name: {"video_set": _FOLDERS[name], "video_root": str(folders[name])}
-        for name in DOWNSTREAM
-        if name in folders
-    }
-    names = {name: f"{name} itself" for name in folders}
-    about = f"the paper's datasets: {', '.join(folders)}"
-    phones: dict[str, Any] = {}
-    if KINETICS in folders:
-        phones = {"video_set": "kinetics400", "video_root": str(folders[KINETICS])}
-    else:
+    names = {name: f"{name} itself" for name in videos}
+    about = f"the paper's datasets: {', '.join(videos)}"
+    if KINETICS not in videos:
         about += "; pretraining is on the synthetic stage"
         names = {KINETICS: _STAND_INS[KINETICS], **names}
-    return _setting(data, scale, about, _videos(scale, sets), names, phones)
+    return _setting(data, scale, about, _videos(scale, sets), names, videos.get(KINETICS))
 
 
 def _first_folder(root: Path, names: Sequence[str]) -> Path:
@@ -208,12 +200,8 @@ def _footage(scale: Scale) -> dict[str, dict[str, Any]]:
 
 
 def _videos(scale: Scale, sets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {name: {"data": "videos", "video_side": _side(scale), **own} for name, own in sets.items()}
-
-
-def _side(scale: Scale) -> int:
-    """The shorter side that videos are brought to before a square is cut: 128 for 112."""
-    return round(_RUN[scale]["clip_size"] * 8 / 7)
+    side = side_before_crop(_RUN[scale]["clip_size"])
+    return {name: {"data": "videos", "video_side": side, **own} for name, own in sets.items()}
 
 
 def _setting(
@@ -230,7 +218,7 @@ def _setting(
     iid: dict[str, Any] = {"stage_iid": True}
     divisions = {name: {"stage_classes": count} for name, count in classes.items()}
     if phones:
-        side, clients = _side(scale), _PHONES[scale]["stage_clients"]
+        side, clients = side_before_crop(_RUN[scale]["clip_size"]), _PHONES[scale]["stage_clients"]
         source = {"data": "video", "frames": _PHONES[scale]["frames"], "video_clients": clients, **phones}
         source |= {"video_side": side, "video_crop": side, "video_test_clips": 1}
         iid = {"video_by": "equal"}

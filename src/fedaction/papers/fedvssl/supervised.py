@@ -85,7 +85,6 @@ class Supervised:
 
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`."""
-        del one_core  # it starts no processes
         self.folder.mkdir(parents=True, exist_ok=True)
         with only_one(self.folder):
             clear_partial(self.folder)

@@ -12,7 +12,7 @@ from fedaction.papers.fedvssl.items import CENTRAL, DOWNSTREAM, LEVELS
 from fedaction.papers.fedvssl.models import Assessment, assess, assessments, networks, row_configuration, runs_of
 from fedaction.papers.fedvssl.setting import FedvsslSetting
 from fedaction.papers.item import Column, Item
-from fedaction.papers.measure import Say, Values
+from fedaction.papers.measure import Values
 from fedaction.papers.outcome import Value
 from fedaction.papers.work import Run
 from fedaction.runs.metrics import read_rows
@@ -21,21 +21,19 @@ PARTS = ("backbone", "head")
 """Figure 5: the two modules of a network."""
 
 
-def read_downstream(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_downstream(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell]) -> list[Value]:
     """Tables 1 to 4: every score in per cent."""
-    del say
     table: list[Value] = []
     for row in item.rows:
         works = [work for network in networks(item, bench, cells, row) for work in assess(item, bench, network)]
         configuration = row_configuration(bench, cells, row)
         for column, paper in zip(item.columns, row.paper, strict=True):
             table.append(Value(row.label, column.label, _scores(works, column), paper, "", configuration))
-    return table, []
+    return table
 
 
-def read_perturbation(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_perturbation(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell]) -> Values:
     """Figure 3: R@1 by kind of noise, dataset and model at every level; the same as points of curves."""
-    del say
     table: list[Value] = []
     points: list[Value] = []
     works = assessments(item, bench, cells)
@@ -52,9 +50,8 @@ def read_perturbation(item: Item, bench: Workbench[FedvsslSetting], cells: Seque
     return table, points
 
 
-def read_traffic(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_traffic(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell]) -> Values:
     """Figure 4: R@1 at the end, and rounds and traffic to the centralised model's; R@1 over rounds."""
-    del say
     curves: dict[tuple[str, ...], dict[str, list[dict[int, float]]]] = {}  # row, dataset, seed, round: R@1 in %
     for row in item.rows:
         rounds = {run.seed: run.recipe.run.rounds for run in runs_of(cells, row)}
@@ -104,11 +101,10 @@ def megabytes(run: Run) -> dict[int, float]:
     return dict(zip(each, accumulate(each.values()), strict=True))
 
 
-def read_distances(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_distances(item: Item, cells: Sequence[ItemCell]) -> Values:
     """Figure 5: how unequal the clients of a round are in how far they go, by module; over rounds, and in numbers."""
-    del say
     runs = runs_of(cells, item.rows[0])
-    configuration = row_configuration(bench, cells, item.rows[0])
+    configuration = runs[0].configuration if runs else ""
     table: list[Value] = []
     points: list[Value] = []
     for part in PARTS:

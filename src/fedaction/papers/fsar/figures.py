@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from fedaction.papers.fsar.tables import (
     DATASETS,
-    FIVE,
     HEADLINE,
     TABLE_3,
     VANILLA,
     WITHOUT_ATS,
     WITHOUT_MKD,
     matrices,
+    over_five,
 )
 from fedaction.papers.item import Column, Item, ItemRow
 
@@ -30,12 +30,11 @@ def _of(values: tuple[float | None, ...], *clients: int) -> tuple[float | None, 
     return tuple(values[client] for client in clients)
 
 
-FIG_2 = Item(
+FIG_2 = over_five(
     "fsar/fig2",
     "FSAR, Figure 2. Test accuracy (%) over rounds: plain averaging beside FSAR",
     "figure",
     shows="curves",
-    columns=FIVE,
     rows=(
         ItemRow(("Vanilla FSAR",), "fedavg", {}, VANILLA, _BLUE),
         ItemRow(("FSAR",), "fsar", {}, HEADLINE, _PURPLE),
@@ -43,14 +42,13 @@ FIG_2 = Item(
     notes=(_LAST.format("Table 1"),),
 )
 
-FIG_5 = Item(
+FIG_5 = over_five(
     "fsar/fig5",
     "FSAR, Figure 5. CKA similarity between clients' features, block by block",
     "figure",
     shows="cka",
     heads=("block",),
     digits=(3, 3),
-    columns=FIVE,
     rows=(ItemRow(("Vanilla FSAR",), "fedavg"),),
     notes=("Smaller values in deeper blocks are the paper's finding; it prints no numbers.",),
 )
@@ -106,13 +104,12 @@ FIG_9 = Item(
     notes=("Of the paper's values, two are in its text; the others are not legible in what was transcribed.",),
 )
 
-FIG_10 = Item(
+FIG_10 = over_five(
     "fsar/fig10",
     "FSAR, Figure 10. Loss landscape",
     "figure",
     shows="landscape",
     digits=(3, 3),
-    columns=FIVE,
     rows=(ItemRow(("Vanilla FSAR",), "fedavg", {}, (), _BLUE), ItemRow(("FSAR",), "fsar", {}, (), _PURPLE)),
 )
 
@@ -148,12 +145,11 @@ S_FIG_2 = Item(
     ),
 )
 
-S_FIG_3 = Item(
+S_FIG_3 = over_five(
     "fsar/s-fig3",
     "FSAR supplement, Figure 3. Local epochs K: test accuracy (%)",
     "figure",
     heads=("K",),
-    columns=FIVE,
     rows=(
         ItemRow(("1",), "fsar", {}, HEADLINE, _PURPLE),
         ItemRow(("2",), "fsar", {"local_epochs": 2}, (None,) * 5, _GREEN),

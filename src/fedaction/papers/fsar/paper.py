@@ -10,7 +10,7 @@ from fedaction.papers.fsar.setting import FsarSetting, fsar_setting
 from fedaction.papers.fsar.tables import TABLES
 from fedaction.papers.fsar.values import read_cka, read_coefficients, read_epsilon, read_sizes, read_topology
 from fedaction.papers.item import Item, ItemRow
-from fedaction.papers.measure import MEASURES
+from fedaction.papers.measure import Say, Values
 from fedaction.papers.outcome import Value
 from fedaction.papers.paper import Paper
 
@@ -22,10 +22,6 @@ class FsarPaper(Paper[FsarSetting]):
     title = "FSAR and its supplement"
     items = (*TABLES, *FIGURES)
     rounds = 300
-    measures = MEASURES | {
-        **{"sizes": read_sizes, "coefficients": read_coefficients, "cka": read_cka},
-        **{"topology": read_topology, "epsilon": read_epsilon},
-    }
 
     def setting(self, data: str, scale: str) -> FsarSetting:
         """See `Paper`."""
@@ -41,6 +37,22 @@ class FsarPaper(Paper[FsarSetting]):
         if item.shows == "sizes":
             return "the data"
         return super().needs(item) + ("; data with named views" if item.protocol else "")
+
+    def read(self, item: Item, bench: Workbench[FsarSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+        """See `Paper`."""
+        match item.shows:
+            case "sizes":
+                return read_sizes(item, bench), []
+            case "coefficients":
+                return read_coefficients(cells), []
+            case "cka":
+                return read_cka(cells, say)
+            case "topology":
+                return read_topology(item, cells)
+            case "epsilon":
+                return read_epsilon(cells, say)
+            case _:
+                return super().read(item, bench, cells, say)
 
     def notes(
         self, item: Item, bench: Workbench[FsarSetting], cells: Sequence[ItemCell], table: Sequence[Value]

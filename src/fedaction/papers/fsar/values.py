@@ -18,9 +18,8 @@ from fedaction.papers.outcome import Value
 from fedaction.papers.work import Run
 
 
-def read_coefficients(item: Item, bench: Workbench[FsarSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_coefficients(cells: Sequence[ItemCell]) -> list[Value]:
     """Every client's learned alpha, beta or gamma, as the row says, and how far they are from 1."""
-    del item, bench, say
     rows: dict[tuple[str, ...], list[Value]] = {}
     for cell in cells:
         values = [_graphs(run).get(cell.client, {}).get(cell.row.label[0]) for run in cell.runs]
@@ -33,12 +32,11 @@ def read_coefficients(item: Item, bench: Workbench[FsarSetting], cells: Sequence
         for column, place, paper in zip(("largest Δ", "smallest Δ"), (-1, 0), CHANGES[row[0]], strict=True):
             changes = tuple(end[place] for end in ends)
             table.append(Value(row, column, changes, paper, configuration=values[0].configuration))
-    return table, []
+    return table
 
 
-def read_sizes(item: Item, bench: Workbench[FsarSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_sizes(item: Item, bench: Workbench[FsarSetting]) -> list[Value]:
     """How much each client holds; rows are the paper's clients, whether or not one stands in."""
-    del cells, say
     clients = bench.clients(bench.recipe(ItemRow((item.name,), "fedavg")))
     sizes = dict(zip(bench.setting.positions, clients, strict=True))
     table: list[Value] = []
@@ -48,12 +46,11 @@ def read_sizes(item: Item, bench: Workbench[FsarSetting], cells: Sequence[ItemCe
         label = (f"{row.label[0]} / {size.id}",) if size else row.label
         for column, paper, amount in zip(item.columns, row.paper, amounts, strict=True):
             table.append(Value(label, column.label, () if amount is None else (amount,), paper))
-    return table, []
+    return table
 
 
-def read_cka(item: Item, bench: Workbench[FsarSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_cka(cells: Sequence[ItemCell], say: Say) -> Values:
     """CKA between clients, block by block: the mean over pairs, and every pair."""
-    del item, bench
     names = {cell.client: cell.column.label for cell in cells if cell.runs}
     cell = next(cell for cell in cells if cell.runs)
     seeds = [read_analysis(run, "cka", say)["methods"][cell.row.method] for run in cell.runs]
@@ -71,11 +68,10 @@ def read_cka(item: Item, bench: Workbench[FsarSetting], cells: Sequence[ItemCell
     return table, pairs
 
 
-def read_topology(item: Item, bench: Workbench[FsarSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_topology(item: Item, cells: Sequence[ItemCell]) -> Values:
     """How alike clients' matrices are at the first and the last round, and the first seed's matrices themselves."""
     from fedaction.analyses.topology import read_snapshots  # matplotlib takes a while to load
 
-    del bench, say
     shown = [cell for cell in cells if cell.runs]
     runs, configuration = shown[0].runs, shown[0].configuration
     snapshots = [read_snapshots(run.folder / "snapshots") for run in runs]
@@ -101,9 +97,8 @@ def read_topology(item: Item, bench: Workbench[FsarSetting], cells: Sequence[Ite
     return table, entries
 
 
-def read_epsilon(item: Item, bench: Workbench[FsarSetting], cells: Sequence[ItemCell], say: Say) -> Values:
+def read_epsilon(cells: Sequence[ItemCell], say: Say) -> Values:
     """The empirical epsilon beside what chance gives, and the first seed's two histograms."""
-    del item, bench
     table: list[Value] = []
     bars: list[Value] = []
     for cell in cells:
