@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 from fedaction.analyses import landscape
 from fedaction.federation import files as run_files
 from fedaction.federation.progress import Quiet
-from fedaction.papers import ITEMS, Workbench, cells, find_item, regenerate, runs_of, setting, setting_of
+from fedaction.papers import FDARN, FSAR, ITEMS, Workbench, find_item, paper_of, regenerate, runs_of, work
 from fedaction.papers.fdarn.items import COLUMNS
-from fedaction.papers.item import DATASETS, Item
+from fedaction.papers.fsar.tables import DATASETS
+from fedaction.papers.item import Item
 from fedaction.report import run_and_report
 from tests.papers.command import app, call
 
-BOTH = {name: item for name, item in ITEMS.items() if item.paper in ("fsar", "fdarn")}
-FDARN = ("table1", "table2", "table3", "table4", "fig3", "fig4")
+BOTH = {item.name: item for item in (*FSAR.items, *FDARN.items)}
 STAGE = tuple(f"stage-{i}-openni_15" for i in range(5))
 LEFT_OUT = {
     "fsar/table1": ("ST-GCN FedProx", "ST-GCN FedAGM", "CTR-GCN Vanilla FSAR", "MST-GCN FSAR", "MS-G3D FSAR"),
@@ -75,7 +75,7 @@ def made(tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]], Spy]:
     spy = Spy()
     found: dict[str, dict[str, Any]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "run_and_report", spy)
+        patch.setattr(work, "run_and_report", spy)
         patch.setattr(landscape, "STEPS", 5)
         patch.setenv("FEDACTION_CACHE", str(out / "cache"))  # FDARN's features
         for name, item in BOTH.items():
@@ -92,7 +92,7 @@ def runs_by_item(out: Path, items: Iterable[Item]) -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
     for item in items:
         before = {folder for folders in found.values() for folder in folders}
-        runs = runs_of(item, Workbench(setting_of(item, "stage", "tiny"), out))
+        runs = runs_of(item, Workbench(paper_of(item), "stage", "tiny", out))
         found[item.name] = [run.folder for run in runs if run.folder not in before]
     return found
 
@@ -124,7 +124,7 @@ def test_no_run_is_carried_out_twice(made):
     kept = {path.parent for path in (out / "runs").glob("*/seed-0/result.json")}
     assert kept == set(spy.folders) and len(kept) == len(spy.folders)
     for item in map(chosen, BOTH.values()):
-        assert all(run.done for run in runs_of(item, Workbench(setting_of(item, "stage", "tiny"), out)))
+        assert all(run.done for run in runs_of(item, Workbench(paper_of(item), "stage", "tiny", out)))
 
 
 @pytest.mark.parametrize("item", BOTH.values(), ids=lambda item: item.name)
@@ -146,6 +146,8 @@ def test_files_of_an_item(made, item: Item):
     assert document["available"] is (item.name != "fsar/s-table6")
     for run in document["runs"]:
         assert f"| {run['method']} | {run['configuration']} |" in page
+    assert len(document["environments"]) == bool(document["runs"])
+    assert all(f"\nRun on {place['device']}, torch {place['torch']}.\n" in page for place in document["environments"])
     table = rows(Path(document["files"]["csv"]))[: len(document["table"])]
     for line, record in zip(table, document["table"], strict=True):
         assert {key: line[key] for key in record} == {k: "" if v is None else str(v) for k, v in record.items()}
@@ -172,7 +174,8 @@ def test_values_are_those_of_the_runs(made):
 
 def test_values_of_modalities_are_means_over_their_clients(made):
     out, found, _ = made
-    tables = {name: {(r["row"], r["column"]): r for r in found[f"fdarn/{name}"]["table"]} for name in FDARN}
+    names = [item.name.removeprefix("fdarn/") for item in FDARN.items]
+    tables = {name: {(r["row"], r["column"]): r for r in found[f"fdarn/{name}"]["table"]} for name in names}
     standing = dict(
         zip(("video", "flow", "audio", "sensor"), ("video", "skeleton", "audio", "inertial"), strict=True)
     )
@@ -291,10 +294,10 @@ def test_pictures_are_the_same_to_the_byte(made):
 
 def test_several_seeds_give_mean_and_deviation(made, tmp_path, monkeypatch):
     out, item = tmp_path / "out", ITEMS["fsar/s-table5"]
-    for run in runs_of(item, Workbench(setting("stage", "tiny"), made[0])):
+    for run in runs_of(item, Workbench(FSAR, "stage", "tiny", made[0])):
         shutil.copytree(run.folder, out / run.folder.relative_to(made[0]))
     spy = Spy()
-    monkeypatch.setattr(cells, "run_and_report", spy)
+    monkeypatch.setattr(work, "run_and_report", spy)
     result = call("fsar/s-table5", "--seeds", "0,1", "--out", out, "--json")
     found = json.loads(result.stdout)
     assert [folder.name for folder in spy.folders] == ["seed-1", "seed-1"]  # seed 0 is done
@@ -332,11 +335,11 @@ def test_killed_in_the_middle_it_goes_on(made, tmp_path, monkeypatch):
     assert not (tmp_path / "fsar").exists()
     assert len(list(tmp_path.glob("runs/*/seed-0/result.json"))) == 1  # the second run was under way
     spy = Spy()
-    monkeypatch.setattr(cells, "run_and_report", spy)
+    monkeypatch.setattr(work, "run_and_report", spy)
     result = call("fsar/s-table5", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
     assert len(spy.folders) == 1 and "w/o KD loss: fsar: round 1 of 2" not in result.stderr  # gone on, not begun anew
-    runs = runs_of(ITEMS["fsar/s-table5"], Workbench(setting("stage", "tiny"), tmp_path))
+    runs = runs_of(ITEMS["fsar/s-table5"], Workbench(FSAR, "stage", "tiny", tmp_path))
     assert len(runs) == 2
     metrics = [run.folder.relative_to(tmp_path) / "metrics.jsonl" for run in runs]
     for name in ("fsar/s-table5-stage-tiny.csv", "fsar/s-table5-stage-tiny.md", *metrics):
@@ -345,9 +348,9 @@ def test_killed_in_the_middle_it_goes_on(made, tmp_path, monkeypatch):
 
 def test_a_run_that_is_not_whole_is_not_taken_for_one(made, tmp_path):
     item = ITEMS["fsar/table4"]
-    (old,) = runs_of(item, Workbench(setting("stage", "tiny"), made[0]))
+    (old,) = runs_of(item, Workbench(FSAR, "stage", "tiny", made[0]))
     shutil.copytree(old.folder, tmp_path / old.folder.relative_to(made[0]))
-    (run,) = runs_of(item, Workbench(setting("stage", "tiny"), tmp_path))
+    (run,) = runs_of(item, Workbench(FSAR, "stage", "tiny", tmp_path))
     assert run.done
     result = run_files.read_json(run.folder / "result.json")
     for broken in ({**result, "complete": False}, {**result, "configuration": "0" * 12}):
@@ -390,7 +393,7 @@ def test_list(tmp_path, monkeypatch):
 
 def test_jobs_make_the_same_values_and_one_that_fails_is_named(made, tmp_path):
     """Runs in processes of their own, side by side, are the runs of one process."""
-    item, bench = find_item("fsar/s-fig3"), Workbench(setting("stage", "tiny"), tmp_path)
+    item, bench = find_item("fsar/s-fig3"), Workbench(FSAR, "stage", "tiny", tmp_path)
     *sound, broken = runs_of(item, bench)
     assert len(sound) == 2
     obstacle = broken.folder / "environment.json"  # where a file must go
@@ -420,7 +423,8 @@ def test_rows_are_chosen_by_how_they_begin(tmp_path):
 
 
 def test_table_2_says_how_many_neighbours_voted(tmp_path):
-    item, two = find_item("fsar/table2", "vanilla"), replace(setting("stage", "tiny"), positions=(0, 1))
-    bench = Workbench(two, tmp_path, overrides={"knn_k": 3, "knn_distance": "euclidean"})
+    item, keys = find_item("fsar/table2", "vanilla"), {"knn_k": 3, "knn_distance": "euclidean"}
+    bench = Workbench(FSAR, "stage", "tiny", tmp_path, overrides=keys)
+    bench.setting = replace(bench.setting, positions=(0, 1))
     page = regenerate(item, bench, Quiet()).markdown("")
     assert "Ours: k = 3, euclidean distance, equal votes, on pooled features." in page

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from fedaction.data.layout import OPENNI_15
 from fedaction.data.store_file import StoreWriter
-from fedaction.papers import setting
-from fedaction.papers.item import DATASETS
+from fedaction.papers import FSAR
+from fedaction.papers.fsar.tables import DATASETS
 from fedaction.runs.recipe import load_recipe
 from tests.conftest import recordings
 from tests.data.public.formats import person, write_one_person
@@ -78,7 +78,7 @@ def test_a_figure_of_clients_that_are_not_there(tmp_path):
 def test_every_dataset_of_the_paper_has_its_own_split_across_views(tmp_path):
     for name in ("pku1", "pku2", "ntu60", "ntu120", "uestc"):
         (tmp_path / name).mkdir()
-    keys, absent = setting(str(tmp_path), "paper").split("views")
+    keys, absent = FSAR.setting(str(tmp_path), "paper").split("views")
     assert not absent
     assert keys == {"public_split": ("cross_view", "cross_view", "cross_view", "cross_setup", "cross_subject")}
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedaction.federation.files import read_json
-from fedaction.papers import ITEMS, SCALES, Workbench, cells, runs_of, setting_of
+from fedaction.papers import EDGE, ITEMS, SCALES, Workbench, runs_of, work
 from fedaction.papers.edge import models as edge_models
 from fedaction.papers.edge.items import CHAINS
 from fedaction.papers.item import Item
@@ -17,7 +17,7 @@ from fedaction.runs.recipe import load_recipe
 from tests.conftest import recordings
 from tests.papers.command import app, call, document, values, write_videos
 
-EDGE = {name: item for name, item in ITEMS.items() if item.paper == "edge"}
+EDGE_ITEMS = {item.name: item for item in EDGE.items}
 TABLES, FIGURES = ("I", "II", "III", "IV", "V"), (3, *range(5, 13))
 
 
@@ -30,9 +30,9 @@ def printed(name: str) -> dict[tuple[str, ...], tuple[float | None, ...]]:
 
 def test_every_table_and_figure_of_results_is_there():
     names = [*(f"edge/table{n}" for n in range(1, 6)), *(f"edge/fig{n}" for n in FIGURES)]
-    assert list(EDGE) == names and len(names) == 14
+    assert list(EDGE_ITEMS) == names and len(names) == 14
     heads = [*(f"Table {number}. " for number in TABLES), *(f"Figure {number}. " for number in FIGURES)]
-    for item, head in zip(EDGE.values(), heads, strict=True):
+    for item, head in zip(EDGE_ITEMS.values(), heads, strict=True):
         assert item.title.startswith(f"Edge, {head}") and item.kind == head.split()[0].lower()
 
 
@@ -55,30 +55,32 @@ def test_printed_values_agree_with_each_other():
 
 
 def test_the_papers_scale():
-    item = EDGE["edge/fig9"]
-    bench = Workbench(setting_of(item, "stage", "paper"), Path("unused"))
+    item = EDGE_ITEMS["edge/fig9"]
+    bench = Workbench(EDGE, "stage", "paper", Path("unused"))
     recipe = bench.recipe(item.rows[0])
     run = recipe.run
     assert (run.rounds, run.batch_size, run.lr, run.momentum, run.local_epochs) == (80, 8, 0.001, 0.9, 3)
     assert (run.devices, recipe.flat()["model_frozen"], recipe.flat()["mixing"]) == ("jetson_hmdb51", 6, 0.7)
-    settings = edge_models.student_of(item, bench).recipe.settings
+    student = edge_models.student_of(item, bench)
+    assert student is not None
+    settings = student.recipe.settings
     assert (settings.chain, settings.width, settings.epochs) == ((34, 26, 18), 64, (200,))
     assert (settings.batch_size, settings.lr, settings.weight_decay) == (128, 0.1, 0.001)
-    central = bench.recipe(EDGE["edge/fig5"].rows[0])
+    central = bench.recipe(EDGE_ITEMS["edge/fig5"].rows[0])
     assert central.run.local_epochs * central.run.rounds == 80
 
 
 @pytest.mark.parametrize("data", ["stage", "real"])
 @pytest.mark.parametrize("scale", SCALES)
 def test_recipes_are_valid_and_rows_change_only_what_they_vary(data: str, scale: str):
-    item = EDGE["edge/fig10"]
-    bench = Workbench(setting_of(item, data, scale), Path("unused"))
+    item = EDGE_ITEMS["edge/fig10"]
+    bench = Workbench(EDGE, data, scale, Path("unused"))
     first, *others = [bench.recipe(row).flat() for row in item.rows]
     for keys, row in zip(others, item.rows[1:], strict=True):
         assert {key for key in keys if keys[key] != first[key]} == {"mixing"} and keys["mixing"] == float(
             row.label[0]
         )
-    assert len({bench.recipe(row).configuration() for row in (*item.rows, *EDGE["edge/fig9"].rows)}) == 7
+    assert len({bench.recipe(row).configuration() for row in (*item.rows, *EDGE_ITEMS["edge/fig9"].rows)}) == 7
 
 
 # The clock
@@ -166,14 +168,14 @@ class Spy:
 def made(tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]], dict[str, tuple[int, int]]]:
     """Every item, made into one folder: the folder, what was printed, how many distillations and runs it took."""
     out = tmp_path_factory.mktemp("edge")
-    runs, chains = Spy(cells.run_and_report), Spy(edge_models.run_distil)
+    runs, chains = Spy(work.run_and_report), Spy(edge_models.run_distil)
     found: dict[str, dict[str, Any]] = {}
     counts: dict[str, tuple[int, int]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "run_and_report", runs)
+        patch.setattr(work, "run_and_report", runs)
         patch.setattr(edge_models, "run_distil", chains)
         patch.setenv("FEDACTION_CACHE", str(out / "cache"))
-        for name in EDGE:
+        for name in EDGE_ITEMS:
             before = len(chains.folders), len(runs.folders)
             found[name] = document(name, "--out", out)
             counts[name] = len(chains.folders) - before[0], len(runs.folders) - before[1]
@@ -185,20 +187,20 @@ def made(tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]], dict[str, t
 def test_items_share_networks_and_runs(made):
     out, _, counts = made
     assert counts == {
-        **dict.fromkeys(EDGE, (0, 0)),
+        **dict.fromkeys(EDGE_ITEMS, (0, 0)),
         "edge/table1": (5, 0),  # the teacher and four chains
         "edge/table2": (1, 0),  # from scratch
         "edge/table3": (0, 6),
         **{f"edge/fig{n}": (0, 3) for n in (9, 10, 11, 12)},  # one of four is Table III's
     }
-    for item in EDGE.values():
-        assert all(run.done for run in runs_of(item, Workbench(setting_of(item, "stage", "tiny"), out)))
+    for item in EDGE_ITEMS.values():
+        assert all(run.done for run in runs_of(item, Workbench(EDGE, "stage", "tiny", out)))
     (student,) = (out / "models").glob("resnet-34-26-18-*/seed-0/stage-3-resnet18/model.safetensors")
     recipes = [load_recipe(path) for path in (out / "runs").glob("*/seed-0/recipe.toml")]
     assert {recipe.flat()["pretrained"] for recipe in recipes} == {str(student)} and len(recipes) == 18
 
 
-@pytest.mark.parametrize("item", EDGE.values(), ids=lambda item: item.name)
+@pytest.mark.parametrize("item", EDGE_ITEMS.values(), ids=lambda item: item.name)
 def test_files_of_an_item(made, item: Item):
     out, found, _ = made
     document = found[item.name]
@@ -210,6 +212,8 @@ def test_files_of_an_item(made, item: Item):
     assert "the synthetic stage" in document["caption"]
     for run in document["runs"]:
         assert f"| {run['method']} | {run['configuration']} |" in page
+    (*places,) = document["environments"]  # of distillations too, but the clock needs none
+    assert len(places) == bool(document["runs"]) and all(f"\nRun on {place['device']}, " in page for place in places)
 
 
 def test_chains(made):
@@ -373,7 +377,7 @@ def test_list_fits_a_terminal():
     result = CliRunner().invoke(app, ["list"], env={"COLUMNS": "80"})
     lines = result.stdout.splitlines()
     assert result.exit_code == 0 and max(map(len, lines)) <= 80
-    for name, item in EDGE.items():
+    for name, item in EDGE_ITEMS.items():
         (line,) = [line for line in lines if line.startswith(f"{name} ")]
-        assert line.endswith(item.cost("small"))
+        assert line.endswith(EDGE.cost(item, "small"))
     assert sum(line.startswith("  ") for line in lines) < 20  # few take a second line

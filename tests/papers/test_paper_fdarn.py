@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fedaction.cli.paper import paper
 from fedaction.data.features import FeatureSet, Modality, save_features
 from fedaction.federation.settings import RecipeError
-from fedaction.papers import ITEMS, SCALES, Workbench, find_item, setting, setting_of
+from fedaction.papers import FDARN, ITEMS, SCALES, Workbench, find_item, paper_of
 from fedaction.papers.fdarn.items import COLUMNS, MODALITIES
 from fedaction.papers.item import Item
 from fedaction.runs.recipe import load_recipe
@@ -21,7 +21,7 @@ from tests.conftest import recordings
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(paper)
-FDARN = {name: item for name, item in ITEMS.items() if item.paper == "fdarn"}
+FDARN_ITEMS = {item.name: item for item in FDARN.items}
 METHODS = ["local", "fedavg", "pfedme", "fedprox", "perfedavg", "lgfedavg", "fedrep", "fedbn", "metahar", "fdarn"]
 
 
@@ -37,12 +37,12 @@ def averages(row: list[float]) -> list[float]:
 
 
 def bench(item: Item, data: str = "stage", scale: str = "small") -> Workbench:
-    return Workbench(setting_of(item, data, scale), Path("unused"))
+    return Workbench(paper_of(item), data, scale, Path("unused"))
 
 
 def test_every_table_and_figure_of_results_is_there():
-    assert list(FDARN) == [*(f"fdarn/table{n}" for n in (1, 2, 3, 4)), "fdarn/fig3", "fdarn/fig4"]
-    for name, item in FDARN.items():
+    assert list(FDARN_ITEMS) == [*(f"fdarn/table{n}" for n in (1, 2, 3, 4)), "fdarn/fig3", "fdarn/fig4"]
+    for name, item in FDARN_ITEMS.items():
         assert item.kind == ("table" if "table" in name else "figure")
         assert item.title.startswith(f"FDARN, {item.kind.title()} {name[-1]}. "), item.title
 
@@ -90,7 +90,7 @@ def test_the_papers_tables_agree_with_each_other():
 def test_items_share_runs(scale: str):
     found = {
         name: {row.label: bench(item, scale=scale).recipe(row).configuration() for row in item.rows}
-        for name, item in FDARN.items()
+        for name, item in FDARN_ITEMS.items()
     }
     first = found["fdarn/table1"]
     assert found["fdarn/table3"]["FDARN",] == found["fdarn/table4"]["FDARN",] == first["FDARN",]
@@ -123,8 +123,7 @@ def test_the_papers_scale():
 def test_a_setting_is_one_papers():
     for name, other in (("fdarn/table1", "fsar/table1"), ("fsar/table1", "fdarn/table1")):
         with pytest.raises(RecipeError, match=f"{name}: the setting is one for the items of {other.split('/')[0]}"):
-            Workbench(setting_of(ITEMS[other], "stage", "tiny"), Path("unused")).check(ITEMS[name])
-    assert setting_of(ITEMS["fsar/table1"], "stage", "tiny") == setting("stage", "tiny")
+            bench(ITEMS[other]).check(ITEMS[name])
 
 
 # Other data than the stage

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedaction.analyses import landscape
 from fedaction.federation.files import read_json
-from fedaction.papers import ITEMS, SCALES, Workbench, cells, runs_of, setting_of
+from fedaction.papers import FEDVSSL, ITEMS, SCALES, Workbench, runs_of, work
 from fedaction.papers.fedvssl import models as fedvssl_models
 from fedaction.papers.fedvssl.values import first_at
 from fedaction.papers.item import Item
@@ -28,7 +28,7 @@ ROWS = {
     "fedvssl/fig3": "Fed",
 }
 """Rows that are made of the items that have many alike; `test_whole_tables` makes all."""
-FEDVSSL = {name: item for name, item in ITEMS.items() if item.paper == "fedvssl"}
+FEDVSSL_ITEMS = {item.name: item for item in FEDVSSL.items}
 
 
 def printed(name: str) -> dict[tuple[str, str], float | None]:
@@ -44,8 +44,10 @@ def printed(name: str) -> dict[tuple[str, str], float | None]:
 
 
 def test_every_table_and_figure_of_results_is_there():
-    assert list(FEDVSSL) == [f"fedvssl/{kind}{n}" for kind, ns in (("table", "1234"), ("fig", "2345")) for n in ns]
-    for name, item in FEDVSSL.items():
+    assert list(FEDVSSL_ITEMS) == [
+        f"fedvssl/{kind}{n}" for kind, ns in (("table", "1234"), ("fig", "2345")) for n in ns
+    ]
+    for name, item in FEDVSSL_ITEMS.items():
         word = {"table": "Table", "figure": "Figure"}[item.kind]
         assert item.title.startswith(f"FedVSSL, {word} {name[-1]}. ")
         if item.kind == "table":  # the ends of the scale, of which the paper prints nothing
@@ -76,20 +78,19 @@ def test_printed_values():
 
 def test_clashes_are_notes():
     for number in (1, 2, 3, 4):
-        assert any(
-            "29.29 / 48.90" in note and "32.62 / 50.41" in note for note in FEDVSSL[f"fedvssl/table{number}"].notes
-        )
+        notes = FEDVSSL_ITEMS[f"fedvssl/table{number}"].notes
+        assert any("29.29 / 48.90" in note and "32.62 / 50.41" in note for note in notes)
     speed = printed("fedvssl/table1")
-    note = FEDVSSL["fedvssl/table1"].notes[0]
+    note = FEDVSSL_ITEMS["fedvssl/table1"].notes[0]
     for column in ("UCF R@1", "UCF R@5", "HMDB R@1", "HMDB F-T"):
         change = speed["Speed federated", column] - speed["Speed centralised", column]  # type: ignore[operator]
         assert f"{change:+.2f}" in note
-    assert "62.5 %" in FEDVSSL["fedvssl/table3"].notes[0]
+    assert "62.5 %" in FEDVSSL_ITEMS["fedvssl/table3"].notes[0]
 
 
 def test_the_papers_scale():
-    item = FEDVSSL["fedvssl/table3"]
-    bench = Workbench(setting_of(item, "stage", "paper"), Path("unused"))
+    item = FEDVSSL_ITEMS["fedvssl/table3"]
+    bench = Workbench(FEDVSSL, "stage", "paper", Path("unused"))
     rows = {row.label[0]: row for row in item.rows}
     fedavg = bench.recipe(rows["FedAvg"])
     run, keys = fedavg.run, fedavg.flat()
@@ -100,24 +101,26 @@ def test_the_papers_scale():
     central, equal = bench.recipe(rows["centralised"]).run, bench.recipe(rows["centralised, equal epochs"]).run
     assert (central.rounds, equal.rounds, central.batch_size, central.momentum) == (90, 27, 32, 0.9)
     assert central.lr * central.lr_decay**central.rounds == pytest.approx(1e-4, rel=1e-3)
-    (vcop,) = [row for row in FEDVSSL["fedvssl/table1"].rows if row.label == ("VCOP", "federated")]
+    (vcop,) = [row for row in FEDVSSL_ITEMS["fedvssl/table1"].rows if row.label == ("VCOP", "federated")]
     assert bench.recipe(vcop).run.lr == 0.001
-    assert Workbench(bench.setting, Path("unused"), overrides={"lr": 0.5}).recipe(vcop).run.lr == 0.5
-    (work, _) = fedvssl_models.of_network(item, bench, fedvssl_models.Network("", "random", Path("unused"), 0))
+    assert Workbench(FEDVSSL, "stage", "paper", Path("unused"), overrides={"lr": 0.5}).recipe(vcop).run.lr == 0.5
+    (work, _) = fedvssl_models.assess(item, bench, fedvssl_models.Network("", "random", Path("unused"), "", 0))
     settings = work.recipe.settings
     assert (settings.finetune_epochs, settings.probe_epochs, settings.clips, settings.crop) == (150, 100, 10, 112)
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_rows_change_only_what_they_vary_and_items_share_runs(scale: str):
-    table = FEDVSSL["fedvssl/table4"]
-    bench = Workbench(setting_of(table, "stage", scale), Path("unused"))
-    tuned = [row for row in table.tuned if row.label[0].startswith("FedVSSL")]
+    table = FEDVSSL_ITEMS["fedvssl/table4"]
+    bench = Workbench(FEDVSSL, "stage", scale, Path("unused"))
+    tuned = [row for row in table.federated if row.label[0].startswith("FedVSSL")]
     first, *others = [bench.recipe(row).flat() for row in tuned]
     for keys in others:
         assert {key for key in keys if keys[key] != first[key]} <= {"vssl_alpha", "vssl_beta"}
     hashes = {
-        (name, row.label): bench.recipe(row).configuration() for name, item in FEDVSSL.items() for row in item.tuned
+        (name, row.label): bench.recipe(row).configuration()
+        for name, item in FEDVSSL_ITEMS.items()
+        for row in item.federated
     }
     assert len({*hashes.values()}) == 6 + 2 + 3 + 6  # new ones in Tables 1 to 4
     assert hashes["fedvssl/table1", ("CtP", "federated")] == hashes["fedvssl/fig5", ("FedAvg",)]
@@ -125,10 +128,9 @@ def test_rows_change_only_what_they_vary_and_items_share_runs(scale: str):
 
 
 def test_epochs_follow_the_federation():
-    item = FEDVSSL["fedvssl/table3"]
-    setting = setting_of(item, "stage", "small")
+    item = FEDVSSL_ITEMS["fedvssl/table3"]
     for overrides, epochs in (({}, (800, 240)), ({"rounds": 60}, (80, 24)), ({"local_epochs": 1}, (100, 30))):
-        bench = Workbench(setting, Path("unused"), overrides=overrides)
+        bench = Workbench(FEDVSSL, "stage", "small", Path("unused"), overrides=overrides)
         assert tuple(bench.recipe(row).run.rounds for row in item.rows[:2]) == epochs
 
 
@@ -150,15 +152,15 @@ class Spy:
 def made(tmp_path_factory) -> tuple[Path, dict[str, dict[str, Any]], dict[str, tuple[int, int]]]:
     """Every item, made into one folder: the folder, what was printed, how many runs and evaluations it took."""
     out = tmp_path_factory.mktemp("fedvssl")
-    runs, evaluations = Spy(cells.run_and_report), Spy(fedvssl_models.run_evaluate)
+    runs, evaluations = Spy(work.run_and_report), Spy(fedvssl_models.run_evaluate)
     found: dict[str, dict[str, Any]] = {}
     counts: dict[str, tuple[int, int]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "run_and_report", runs)
+        patch.setattr(work, "run_and_report", runs)
         patch.setattr(fedvssl_models, "run_evaluate", evaluations)
         patch.setattr(landscape, "STEPS", 3)  # of 17: a point takes as long as any other
         patch.setenv("FEDACTION_CACHE", str(out / "cache"))
-        for name in FEDVSSL:
+        for name in FEDVSSL_ITEMS:
             before = len(runs.calls), len(evaluations.calls)
             found[name] = document(name, "--out", out, *(("--rows", ROWS[name]) if name in ROWS else ()))
             counts[name] = len(runs.calls) - before[0], len(evaluations.calls) - before[1]
@@ -178,9 +180,9 @@ def test_items_share_runs_and_evaluations(made):
         "fedvssl/fig4": (1, 2 + 4 * 2),  # alpha = beta = 0; and four models after the first of two rounds
         "fedvssl/fig5": (0, 0),
     }
-    for item in FEDVSSL.values():
+    for item in FEDVSSL_ITEMS.values():
         if item.name not in ("fedvssl/table1", "fedvssl/table2", "fedvssl/table4"):
-            assert all(run.done for run in runs_of(item, Workbench(setting_of(item, "stage", "tiny"), out)))
+            assert all(run.done for run in runs_of(item, Workbench(FEDVSSL, "stage", "tiny", out)))
     assert len(list((out / "models").glob("supervised-*/seed-0/model.safetensors"))) == 1
     assert all(document["available"] for document in found.values())
 
@@ -197,7 +199,7 @@ def test_whole_tables(made, tmp_path, monkeypatch):
         assert len(whole["runs"]) == len(ITEMS[name].rows)
 
 
-@pytest.mark.parametrize("item", FEDVSSL.values(), ids=lambda item: item.name)
+@pytest.mark.parametrize("item", FEDVSSL_ITEMS.values(), ids=lambda item: item.name)
 def test_files_of_an_item(made, item: Item):
     out, found, _ = made
     document = found[item.name]
@@ -209,6 +211,11 @@ def test_files_of_an_item(made, item: Item):
     assert "the synthetic stage; tiny scale, 2 rounds, seed 0" in document["caption"]
     for run in document["runs"]:
         assert f"| {run['method']} | {run['configuration']} |" in page
+    (place,) = document["environments"]
+    assert f"\nRun on {place['device']}, torch {place['torch']}.\n" in page
+    if item.kind == "table":  # networks, the supervised one too, and evaluations of each
+        assert any(label.endswith(" on UCF") for label in place["of"])
+        assert ("supervised" in place["of"]) is any(run["method"] == "supervised" for run in document["runs"])
 
 
 def test_values_are_what_evaluate_gives_for_the_runs_model(made, monkeypatch):
@@ -387,7 +394,7 @@ def test_list_fits_a_terminal():
     result = CliRunner().invoke(app, ["list"], env={"COLUMNS": "80"})
     lines = result.stdout.splitlines()
     assert result.exit_code == 0 and max(map(len, lines)) <= 80
-    for name, item in FEDVSSL.items():
+    for name, item in FEDVSSL_ITEMS.items():
         (line,) = [line for line in lines if line.startswith(f"{name} ")]
-        assert line.endswith(item.cost("small")) and "a GPU" in item.needs
+        assert line.endswith(FEDVSSL.cost(item, "small")) and "a GPU" in FEDVSSL.needs(item)
     assert "GPU" in result.stdout  # the list says what the small scale wants

@@ -30,7 +30,7 @@ def paper(
         str, typer.Option(metavar="tiny|small|paper", help="Size of networks, data and runs.")
     ] = "small",
     seeds: Annotated[str, typer.Option(help="Such as 0,1,2: mean and standard deviation are over them.")] = "0",
-    folder: Annotated[Path, typer.Option("--out", help="Runs and results; give the same again to go on.")] = Path(
+    folder: Annotated[Path, typer.Option("--out", help="Runs and results; give the same again to resume.")] = Path(
         "runs/paper"
     ),
     rows: Annotated[
@@ -47,32 +47,32 @@ def paper(
     """Make a table or figure of FSAR, its supplement, FDARN, Edge or FedVSSL again, each value beside the paper's.
 
     Runs, distilled networks and evaluations are kept below --out and shared between items: what is done is not run
-    again, and after an interruption the same command goes on.
+    again, and after an interruption the same command resumes.
     """
     if name == "list":
         _list(as_json)
         return
-    from fedaction import papers as items
+    from fedaction import papers
     from fedaction.runs.recipe import read_overrides
 
     try:
-        item = items.find_item(name, *rows)
-        chosen = {key: value for key, value in (("engine", engine), ("device", device)) if value}
-        extra = {**read_overrides(overrides), **chosen}
-        bench = items.Workbench(items.setting_of(item, data, scale), folder, _seeds(seeds), extra)
+        item = papers.find_item(name, *rows)
+        options = {key: value for key, value in (("engine", engine), ("device", device)) if value}
+        keys = {**read_overrides(overrides), **options}
+        bench = papers.Workbench(papers.paper_of(item), data, scale, folder, _parse_seeds(seeds), keys)
     except (ValueError, OSError) as error:
         raise fail(str(error)) from None
     command = _command(name, data, scale, seeds, rows, engine, overrides)
     with Bar() as bar, warnings.catch_warnings():
         warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
         try:
-            outcome = items.regenerate(item, bench, bar, _say, command, jobs)
-            files = items.write_outcome(outcome, folder)
+            outcome = papers.regenerate(item, bench, bar, _say, command, jobs)
+            files = papers.write_outcome(outcome, folder)
         except (ValueError, OSError, KeyError) as error:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
             raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
         except KeyboardInterrupt:
-            bar.warned("stopped; the same command goes on from the last checkpoint")
+            bar.warned("stopped; the same command resumes from the last checkpoint")
             raise typer.Exit(130) from None
     if as_json:
         print(json.dumps({**outcome.document(), "files": {kind: str(path) for kind, path in files.items()}}))
@@ -81,21 +81,21 @@ def paper(
 
 
 def _list(as_json: bool) -> None:
-    from fedaction.papers import ITEMS, SCALES
+    from fedaction.papers import ITEMS, PAPERS, SCALES, paper_of
 
     if as_json:
-        found = [
+        items = [
             {
                 "id": item.name,
                 "title": item.title,
                 "kind": item.kind,
-                "needs": item.needs,
-                "runs": item.runs,
-                "cost": {scale: item.cost(scale) for scale in SCALES},
+                "needs": paper_of(item).needs(item),
+                "runs": len(item.runs),
+                "cost": {scale: paper_of(item).cost(item, scale) for scale in SCALES},
             }
             for item in ITEMS.values()
         ]
-        print(json.dumps({"items": found}))
+        print(json.dumps({"items": items}))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("item", no_wrap=True)
@@ -104,13 +104,13 @@ def _list(as_json: bool) -> None:
     table.add_column("small", justify="right", no_wrap=True)
     for item in ITEMS.values():
         # Whose table or figure it is, and which, its name says.
-        what = item.title.partition(". ")[2].replace(" (%)", "")
-        table.add_row(item.name, escape(what), str(item.runs + len(item.chains)), item.cost("small"))
+        what, whose = item.title.partition(". ")[2].replace(" (%)", ""), paper_of(item)
+        table.add_row(item.name, escape(what), str(whose.work_count(item)), whose.cost(item, "small"))
     out.print(table)
+    efforts = ". ".join(f"{paper.title}: {paper.rounds} rounds a run{paper.effort}" for paper in PAPERS)
     out.print(
         "\nsmall: how long that scale takes with one seed on two cores where no run is there yet; items share runs. "
-        "tiny takes seconds; fedvssl's small wants a GPU. At the paper's scale a run has 300 rounds, in edge 80 (200 "
-        "epochs of each network in a chain), in fedvssl 540 (centralised 90 epochs). `--json` has all of it.",
+        f"tiny takes seconds. At the paper's scale: {efforts}. `--json` has all of it.",
         highlight=False,
     )
 
@@ -128,6 +128,8 @@ def _show(outcome: Outcome, files: dict[str, Path]) -> None:
         out.print(f"- {note}", highlight=False, markup=False)
     for row, method, configuration in outcome.runs:
         out.print(f"configuration of {row}: {method} {configuration}", highlight=False, markup=False, soft_wrap=True)
+    if outcome.footer:
+        out.print(outcome.footer, highlight=False, markup=False, soft_wrap=True)
     out.print(f"command: {outcome.command}", highlight=False, markup=False, soft_wrap=True)
     out.print(f"files: {', '.join(map(str, files.values()))}", highlight=False, markup=False, soft_wrap=True)
 
@@ -136,14 +138,14 @@ def _say(what: str) -> None:
     err.print(what, highlight=False, markup=False)
 
 
-def _seeds(text: str) -> tuple[int, ...]:
+def _parse_seeds(text: str) -> tuple[int, ...]:
     try:
-        found = tuple(int(part) for part in text.split(","))
+        seeds = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"--seeds takes whole numbers with commas between, such as 0,1,2; got {text!r}") from None
-    if len(set(found)) != len(found):
+    if len(set(seeds)) != len(seeds):
         raise ValueError(f"--seeds names a seed twice: {text}")
-    return found
+    return seeds
 
 
 def _command(name: str, data: str, scale: str, seeds: str, rows: list[str], engine: str, overrides: list[str]) -> str:

@@ -19,17 +19,17 @@ from fedaction.analyses.draw import COLOURS, canvas, drawing, heat, label, svg, 
 from fedaction.papers.outcome import Outcome, Value
 
 
-def pictures(outcome: Outcome) -> dict[str, bytes]:
+def draw_files(outcome: Outcome) -> dict[str, bytes]:
     """An outcome's figure as files, by suffix."""
-    makers = {"accuracy": _bars, "curves": _curves, "sweep": _sweep, "cka": _cka, "topology": _topology}
-    makers |= {"landscape": _landscape, "epsilon": _epsilon}
-    makers |= {"perturbation": _perturbation, "traffic": _traffic, "distances": _distances}
+    makers = {"accuracy": _draw_bars, "curves": _draw_curves, "sweep": _draw_sweep, "landscape": _draw_landscape}
+    makers |= {"cka": _draw_cka, "topology": _draw_topology, "epsilon": _draw_epsilon}
+    makers |= {"perturbation": _draw_perturbation, "traffic": _draw_traffic, "distances": _draw_distances}
     with drawing():
         figure = makers[outcome.item.shows](outcome)
-        drawn = svg(figure, outcome.caption)
+        image = svg(figure, outcome.caption)
         png = io.BytesIO()
         figure.savefig(png, format="png", dpi=120)
-        return {"svg": drawn, "png": png.getvalue()}
+        return {"svg": image, "png": png.getvalue()}
 
 
 def _colours(outcome: Outcome) -> dict[tuple[str, ...], str]:
@@ -43,11 +43,11 @@ def _head(value: Value, most: int = 24) -> str:
 
 
 def _heads(values: Sequence[Value]) -> dict[str, str]:
-    """Columns in order, with whoever stands in."""
+    """Columns in order, with what stands in."""
     return {value.column: _head(value) for value in values}
 
 
-def _curves(outcome: Outcome) -> Figure:
+def _draw_curves(outcome: Outcome) -> Figure:
     """One panel per column, one line per row, a band of one standard deviation."""
     heads, colours = _heads(outcome.series), _colours(outcome)
     beside = len(colours) > 6  # a legend that would hide the lines
@@ -57,13 +57,8 @@ def _curves(outcome: Outcome) -> Figure:
         axes = figure.add_subplot(1, len(heads), place + 1, sharey=left)
         left = left or axes
         for row, colour in colours.items():
-            line = [v for v in outcome.series if (v.row, v.column) == (row, column) and v.values]
-            rounds, means = [v.at["round"] for v in line], [v.mean or 0.0 for v in line]
-            spread = [v.std or 0.0 for v in line]
-            axes.plot(rounds, means, color=colour, label=outcome.item.describe(row))
-            if any(spread):
-                low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
-                axes.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
+            line = [v for v in outcome.series if (v.row, v.column) == (row, column)]
+            _draw_line(axes, line, "round", colour, outcome.item.describe(row), marker="")
         axes.set_title(head, loc="left", fontsize=9)
         whole_rounds(axes)
         axes.set_xlabel(outcome.item.across)
@@ -79,7 +74,7 @@ def _curves(outcome: Outcome) -> Figure:
     return figure
 
 
-def _sweep(outcome: Outcome) -> Figure:
+def _draw_sweep(outcome: Outcome) -> Figure:
     """One panel per column, one line per row's first label over its second, a number; bars of one deviation."""
     known = [v for v in outcome.table if v.values]
     heads, colours = _heads(known), _colours(outcome)
@@ -100,7 +95,7 @@ def _sweep(outcome: Outcome) -> Figure:
     return figure
 
 
-def _bars(outcome: Outcome) -> Figure:
+def _draw_bars(outcome: Outcome) -> Figure:
     """Groups of bars, one per column; the paper's values as black marks."""
     heads, colours = _heads(outcome.table), _colours(outcome)
     figure = canvas(1.5 * len(heads) + 1.6, 3.2)
@@ -129,7 +124,7 @@ def _bars(outcome: Outcome) -> Figure:
     return figure
 
 
-def _cka(outcome: Outcome) -> Figure:
+def _draw_cka(outcome: Outcome) -> Figure:
     """One heat map per block, clients on both axes."""
     blocks = list(dict.fromkeys(v.row for v in outcome.series))
     names = list(dict.fromkeys(v.column for v in outcome.series))
@@ -148,7 +143,7 @@ def _cka(outcome: Outcome) -> Figure:
     return figure
 
 
-def _topology(outcome: Outcome) -> Figure:
+def _draw_topology(outcome: Outcome) -> Figure:
     """Rows: matrix and round; columns: clients. One scale per row: entries grow during training."""
     heads = _heads(outcome.series)
     rows = list(dict.fromkeys(v.row for v in outcome.series))
@@ -178,7 +173,7 @@ def _matrix(values: Sequence[Value]) -> Tensor:
     return torch.tensor([v.mean for v in values], dtype=torch.float64).view(joints, joints)
 
 
-def _landscape(outcome: Outcome) -> Figure:
+def _draw_landscape(outcome: Outcome) -> Figure:
     """One surface per model, on one scale: the logarithm of the loss."""
     rows = list(dict.fromkeys(v.row for v in outcome.series))
     figure = canvas(4.2 * len(rows), 3.9)
@@ -206,12 +201,12 @@ def _landscape(outcome: Outcome) -> Figure:
     return figure
 
 
-def _epsilon(outcome: Outcome) -> Figure:
+def _draw_epsilon(outcome: Outcome) -> Figure:
     """One panel per model: how probabilities are distributed on D and on D'."""
     rows = list(dict.fromkeys(v.row for v in outcome.series))
     colours = _colours(outcome)
     figure = canvas(3.4 * max(len(rows), 1), 3.2)
-    found = {v.row: v.mean for v in outcome.table if v.client}
+    epsilons = {v.row: v.mean for v in outcome.table if v.client}
     left = None
     for place, row in enumerate(rows):
         axes = figure.add_subplot(1, len(rows), place + 1, sharey=left)
@@ -220,7 +215,7 @@ def _epsilon(outcome: Outcome) -> Figure:
             bins = [v for v in outcome.series if (v.row, v.column) == (row, column)]
             middles = [50 * (v.at["from"] + v.at["to"]) for v in bins]
             axes.plot(middles, [v.mean or 0.0 for v in bins], style, color=colours[row], label=column)
-        mean = found[row]
+        mean = epsilons[row]
         axes.set_title(row[-1] if mean is None else f"{row[-1]}: epsilon {mean:.2f}", loc="left")
         axes.set_xlabel("probability of the predicted class, %")
         axes.grid(axis="y")
@@ -230,17 +225,20 @@ def _epsilon(outcome: Outcome) -> Figure:
     return figure
 
 
-def _lines(axes: Axes, values: Sequence[Value], key: str, colour: str, name: str, style: str = "-") -> None:
-    """A line over `at[key]` with a band of one standard deviation."""
+def _draw_line(
+    axes: Axes, values: Sequence[Value], key: str, colour: str, name: str, marker: str | None = None
+) -> None:
+    """A line over `at[key]` with a band of one standard deviation; short lines have dots where no marker is given."""
     line = [v for v in values if v.mean is not None]
     places, means, spread = [v.at[key] for v in line], [v.mean or 0.0 for v in line], [v.std or 0.0 for v in line]
-    axes.plot(places, means, style, color=colour, label=name, marker="." if len(places) < 30 else "")
+    dots = "." if len(places) < 30 else ""
+    axes.plot(places, means, color=colour, label=name, marker=dots if marker is None else marker)
     if any(spread):
         low, high = ([m + sign * s for m, s in zip(means, spread, strict=True)] for sign in (-1, 1))
         axes.fill_between(places, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def _perturbation(outcome: Outcome) -> Figure:
+def _draw_perturbation(outcome: Outcome) -> Figure:
     """One panel per kind of noise and dataset, one line per model."""
     colours = _colours(outcome)
     panels = list(dict.fromkeys(v.row[:2] for v in outcome.series))
@@ -248,14 +246,14 @@ def _perturbation(outcome: Outcome) -> Figure:
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), place + 1)
         for row, colour in colours.items():
-            _lines(axes, [v for v in outcome.series if v.row == (*panel, *row)], "k", colour, row[-1])
+            _draw_line(axes, [v for v in outcome.series if v.row == (*panel, *row)], "k", colour, row[-1])
         axes.set_title(f"{panel[1]}, {panel[0]} noise", loc="left", fontsize=9)
         axes.set_xlabel("k")
         axes.set_ylim(bottom=0)
-    return _panels_of_recall(figure)
+    return _finish_recall_panels(figure)
 
 
-def _traffic(outcome: Outcome) -> Figure:
+def _draw_traffic(outcome: Outcome) -> Figure:
     """One panel per dataset, one line per federated model; the centralised model's value is a dashed line."""
     colours = _colours(outcome)
     columns = list(dict.fromkeys(v.column for v in outcome.series))
@@ -266,16 +264,16 @@ def _traffic(outcome: Outcome) -> Figure:
         for row, colour in colours.items():
             own = [v for v in outcome.series if (v.row, v.column) == (row, column)]
             if row not in central:
-                _lines(axes, own, "round", colour, row[-1])
+                _draw_line(axes, own, "round", colour, row[-1])
             elif own and own[-1].mean is not None:
                 axes.axhline(own[-1].mean, color=colour, linestyle="--", label=row[-1])
         axes.set_title(column, loc="left", fontsize=9)
         whole_rounds(axes)
         axes.set_xlabel(outcome.item.across)
-    return _panels_of_recall(figure)
+    return _finish_recall_panels(figure)
 
 
-def _panels_of_recall(figure: Figure) -> Figure:
+def _finish_recall_panels(figure: Figure) -> Figure:
     """Panels side by side with what they have in common: the upright axis, its lines, one legend."""
     for axes in figure.axes:
         axes.grid(axis="y")
@@ -285,12 +283,12 @@ def _panels_of_recall(figure: Figure) -> Figure:
     return figure
 
 
-def _distances(outcome: Outcome) -> Figure:
+def _draw_distances(outcome: Outcome) -> Figure:
     """The deviation over a round's clients, one line per module."""
     figure = canvas(5.6, 3.2)
     axes = figure.add_subplot()
     for place, part in enumerate(dict.fromkeys(v.row for v in outcome.series)):
-        _lines(axes, [v for v in outcome.series if v.row == part], "round", COLOURS[place], part[-1])
+        _draw_line(axes, [v for v in outcome.series if v.row == part], "round", COLOURS[place], part[-1])
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))  # a few, where decades are few

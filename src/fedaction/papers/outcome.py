@@ -1,4 +1,4 @@
-"""What was found for an item, and its files: a tidy CSV, a Markdown page, a JSON object."""
+"""An item as it came out, and its files: a tidy CSV, a Markdown page, a JSON object."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from fedaction.papers.item import Item
 from fedaction.papers.setting import Setting
+from fedaction.papers.work import Environment
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Value:
         """Standard deviation over seeds; None for fewer than two."""
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
-    def shown(self, digits: tuple[int, int]) -> str:
+    def format(self, digits: tuple[int, int]) -> str:
         """Ours with its deviation, and the paper's in brackets: "61.9 ± 1.9 (81.96)", "31.0 (34.18 ± 0.5)"."""
         ours = "–" if self.mean is None else f"{self.mean:.{digits[0]}f}"
         spread = "" if self.std is None else f" ± {self.std:.{digits[0]}f}"
@@ -62,13 +63,28 @@ class Value:
             "column": self.column,
             "client": self.client,
             **self.at,
-            "ours_mean": _short(self.mean),
-            "ours_std": _short(self.std),
+            "ours_mean": _round(self.mean),
+            "ours_std": _round(self.std),
             "n": len(self.values),
             "paper": self.paper,
             **({} if self.spread is None else {"paper_std": self.spread}),
             "configuration": self.configuration,
         }
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where values come from: a run, a distillation or an evaluation.
+
+    Attributes:
+        label: what people call it.
+        configuration: the hash that its values have.
+        environment: what it ran on.
+    """
+
+    label: str
+    configuration: str
+    environment: Environment
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,7 @@ class Outcome:
         rounds: how many rounds the runs had; 0 where there were none.
         command: what makes it again.
         runs: label, method and configuration of every row's runs.
+        origins: all that values were read from.
         absent: why there is nothing of ours in it; "" where there is.
         notes: about these values, besides the item's own.
     """
@@ -96,6 +113,7 @@ class Outcome:
     rounds: int
     command: str
     runs: tuple[tuple[str, str, str], ...]
+    origins: tuple[Origin, ...] = ()
     absent: str = ""
     notes: tuple[str, ...] = ()
 
@@ -115,7 +133,7 @@ class Outcome:
         columns = list(dict.fromkeys(value.column for value in self.table))
         rows: dict[tuple[str, ...], dict[str, str]] = {}
         for value in self.table:
-            rows.setdefault(value.row, {})[value.column] = value.shown(self.item.digits_of(value.column))
+            rows.setdefault(value.row, {})[value.column] = value.format(self.item.digits_of(value.column))
         return [(row, [texts.get(column, "") for column in columns]) for row, texts in rows.items()]
 
     @property
@@ -132,6 +150,31 @@ class Outcome:
             words.append("Mean ± standard deviation over seeds.")
         return " ".join(words)
 
+    @property
+    def environments(self) -> dict[Environment, list[str]]:
+        """On what the values were computed, and labels of what was computed there."""
+        labels: dict[Environment, dict[str, None]] = {}
+        for origin in self.origins:
+            labels.setdefault(origin.environment, {})[origin.label] = None
+        return {environment: list(names) for environment, names in labels.items()}
+
+    @property
+    def footer(self) -> str:
+        """Device and torch version of the values; where there are several, of which. "" where nothing was run."""
+        places = {f"{place.device}, torch {place.torch}": labels for place, labels in self.environments.items()}
+        if len(places) > 1:
+            return "Run on " + "; ".join(f"{place} ({', '.join(labels)})" for place, labels in places.items()) + "."
+        return "".join(f"Run on {place}." for place in places)
+
+    def _environment_of(self, value: Value) -> dict[str, str]:
+        """A value's device and torch version: those of its configuration, or of all where it has none."""
+        named = [origin for origin in self.origins if origin.configuration == value.configuration]
+        places = dict.fromkeys(origin.environment for origin in named or self.origins if value.values)
+        return {
+            "device": "; ".join(dict.fromkeys(place.device for place in places)),
+            "torch": "; ".join(dict.fromkeys(place.torch for place in places)),
+        }
+
     def document(self) -> dict[str, Any]:
         """As one JSON object."""
         return {
@@ -145,16 +188,21 @@ class Outcome:
             "caption": self.caption,
             "notes": [*self.item.notes, *self.notes],
             "command": self.command,
+            "environments": [
+                {"device": place.device, "torch": place.torch, "of": labels}
+                for place, labels in self.environments.items()
+            ],
             "runs": [dict(zip(("row", "method", "configuration"), run, strict=True)) for run in self.runs],
             "table": [value.record(self.item) for value in self.table],
         }
 
     def csv(self) -> str:
         """Every value on its own line, those of the figure too."""
-        records = [value.record(self.item) for value in (*self.table, *self.series)]
+        values = (*self.table, *self.series)
+        records = [{**value.record(self.item), **self._environment_of(value)} for value in values]
         first = ["row", "column", "client"]
         printed = ["paper_std"] if any("paper_std" in record for record in records) else []
-        last = ["ours_mean", "ours_std", "n", "paper", *printed, "configuration"]
+        last = ["ours_mean", "ours_std", "n", "paper", *printed, "configuration", "device", "torch"]
         extra = dict.fromkeys(key for record in records for key in record if key not in (*first, *last))
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, [*first, *extra, *last], restval="", lineterminator="\n")
@@ -176,10 +224,12 @@ class Outcome:
         if self.runs:
             rows = [_line(["row", "method", "configuration"]), _line(["---"] * 3), *map(_line, self.runs)]
             parts.append("\n".join(rows))
+        if self.footer:
+            parts.append(self.footer)
         return "\n\n".join(parts) + "\n"
 
 
-def _short(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 

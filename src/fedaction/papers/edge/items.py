@@ -6,9 +6,13 @@ Figures 1, 2 and 4 are drawings of the pipeline, of the task and of networks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from fedaction.papers.edge.setting import HMDB51, KINETICS, UCF101
-from fedaction.papers.item import DISTIL, Column, Item, Row
+from fedaction.papers.item import Column, Item, ItemRow
+
+DISTIL = "distil"
+"""A row's method where it is a chain of networks that is distilled."""
 
 CHAINS: dict[str, tuple[int, ...]] = {
     "0": (34, 18),
@@ -30,7 +34,8 @@ THRICE = Column("80 x 3, h", 0, digits=(2, 2))
 ONCE = Column("80 x 1, h", 0, digits=(2, 2))
 TRAIN, TEST = Column("seconds per local epoch", 0), Column("seconds for the test set", 0)
 
-_TASKS = {"no clients": "central", "synchronous": "fedavg", "asynchronous": "edge"}
+TASKS = {"no clients": "central", "synchronous": "fedavg", "asynchronous": "edge"}
+"""What the paper calls ways of fine-tuning, and their methods here."""
 _DEVICES = {
     "Jetson Nano": ("jetson_nano", "#c2553f"),
     "Jetson TX2": ("jetson_tx2", "#e08a2b"),
@@ -43,8 +48,8 @@ _COLOURS = ("#3b6fb6", "#3f9b57", "#7a4fa3", "#e08a2b")
 _WALL = "Wall times are of the machine that ran it, without the teacher's training; the paper's of its own."
 
 
-def _chain(assistants: str, hours: float, increase: float, accuracy: float) -> Row:
-    return Row((assistants,), DISTIL, {"chain": CHAINS[assistants]}, (accuracy, None, hours, increase))
+def _chain(assistants: str, hours: float, increase: float, accuracy: float) -> ItemRow:
+    return ItemRow((assistants,), DISTIL, {"chain": CHAINS[assistants]}, (accuracy, None, hours, increase))
 
 
 TABLE_1 = Item(
@@ -72,9 +77,10 @@ TABLE_1 = Item(
 )
 
 
-def _tasks(dataset: str, *hours: float) -> tuple[Row, ...]:
-    pairs = zip(_TASKS.items(), hours, strict=True)
-    return tuple(Row((dataset, task), method, {}, (None, h, None, None), data=dataset) for (task, method), h in pairs)
+def _tasks(dataset: str, *hours: float) -> tuple[ItemRow, ...]:
+    """Rows that are read off the virtual clock, so no method is run for them."""
+    pairs = zip(TASKS, hours, strict=True)
+    return tuple(ItemRow((dataset, task), paper=(None, h, None, None), data=dataset) for task, h in pairs)
 
 
 TABLE_2 = Item(
@@ -86,9 +92,9 @@ TABLE_2 = Item(
     digits=(1, 2),
     columns=(SECONDS, HOURS, THRICE, ONCE),
     rows=(
-        Row((KINETICS, "from scratch"), DISTIL, {"chain": (18,)}, (None, 31 + 26 / 60, None, None)),
-        Row((KINETICS, "KD, no TA"), DISTIL, {"chain": CHAINS["0"]}, (None, 44 + 58 / 60, None, None)),
-        Row((KINETICS, "KD, one TA"), DISTIL, {"chain": CHAINS["1"]}, (None, 55 + 23 / 60, None, None)),
+        ItemRow((KINETICS, "from scratch"), DISTIL, {"chain": (18,)}, (None, 31 + 26 / 60, None, None)),
+        ItemRow((KINETICS, "KD, no TA"), DISTIL, {"chain": CHAINS["0"]}, (None, 44 + 58 / 60, None, None)),
+        ItemRow((KINETICS, "KD, one TA"), DISTIL, {"chain": CHAINS["1"]}, (None, 55 + 23 / 60, None, None)),
         *_tasks(HMDB51, 3.25, 10.9, 6 + 31 / 60),
         *_tasks(UCF101, 22 + 5 / 60, 74.45, 44 + 7 / 60),
     ),
@@ -108,9 +114,9 @@ TABLE_2 = Item(
 )
 
 
-def _accuracies(dataset: str, *values: tuple[float, float]) -> tuple[Row, ...]:
-    pairs = zip(_TASKS.items(), values, strict=True)
-    return tuple(Row((dataset, task), method, {}, pair, data=dataset) for (task, method), pair in pairs)
+def _accuracies(dataset: str, *values: tuple[float, float]) -> tuple[ItemRow, ...]:
+    pairs = zip(TASKS.items(), values, strict=True)
+    return tuple(ItemRow((dataset, task), method, {}, pair, data=dataset) for (task, method), pair in pairs)
 
 
 TABLE_3 = Item(
@@ -129,40 +135,40 @@ TABLE_3 = Item(
 )
 
 
-def _profiles(printed: Sequence[float]) -> tuple[Row, ...]:
+def _profiles(name: str, title: str, column: Column, printed: Sequence[float], charge: str) -> Item:
+    """Tables IV and V: a time of every device; `charge`: what the clock makes of it."""
     labels = [(dataset, device) for dataset in (HMDB51, UCF101) for device in _DEVICES]
-    return tuple(
-        Row(label, "", {}, (value,), _DEVICES[label[1]][1], data=label[0])
-        for label, value in zip(labels, printed, strict=True)
+    built_in = "The built-in profiles are these printed values, so the two are equal by construction"
+    return Item(
+        name,
+        title,
+        "table",
+        shows="profiles",
+        heads=("dataset", "device"),
+        digits=(1, 1),
+        columns=(column,),
+        rows=tuple(
+            ItemRow(label, "", {}, (value,), _DEVICES[label[1]][1], data=label[0])
+            for label, value in zip(labels, printed, strict=True)
+        ),
+        mean=False,
+        notes=(f"{built_in}; {charge}. --set devices=FILE shows your own.",),
     )
 
 
-_BUILT_IN = "The built-in profiles are these printed values, so the two are equal by construction; "
-
-TABLE_4 = Item(
+TABLE_4 = _profiles(
     "edge/table4",
     "Edge, Table IV. Training time of the devices",
-    "table",
-    shows="profiles",
-    heads=("dataset", "device"),
-    digits=(1, 1),
-    columns=(TRAIN,),
-    rows=_profiles((391.1, 293.1, 121.3, 84.5, 2691.6, 2001.4, 821.9, 572.1)),
-    mean=False,
-    notes=(f"{_BUILT_IN}ours is what the clock charges for a local epoch. --set devices=FILE shows your own.",),
+    TRAIN,
+    (391.1, 293.1, 121.3, 84.5, 2691.6, 2001.4, 821.9, 572.1),
+    "ours is what the clock charges for a local epoch",
 )
-
-TABLE_5 = Item(
+TABLE_5 = _profiles(
     "edge/table5",
     "Edge, Table V. Test time of the devices",
-    "table",
-    shows="profiles",
-    heads=("dataset", "device"),
-    digits=(1, 1),
-    columns=(TEST,),
-    rows=_profiles((181.4, 116.3, 89.4, 68.3, 621.3, 381.2, 322.5, 217.7)),
-    mean=False,
-    notes=(f"{_BUILT_IN}the clock charges nothing for tests. --set devices=FILE shows your own.",),
+    TEST,
+    (181.4, 116.3, 89.4, 68.3, 621.3, 381.2, 322.5, 217.7),
+    "the clock charges nothing for tests",
 )
 
 FIG_3 = Item(
@@ -173,45 +179,35 @@ FIG_3 = Item(
     digits=(1, 1),
     columns=(PER_CLIP,),
     rows=(
-        Row(("from scratch",), DISTIL, {"chain": (18,)}, (50.2,), "#e08a2b"),
-        Row(("KD, no TA",), DISTIL, {"chain": CHAINS["0"]}, (53.8,), "#3b6fb6"),
-        Row(("KD, one TA",), DISTIL, {"chain": CHAINS["1"]}, (54.6,), "#7a4fa3"),
+        ItemRow(("from scratch",), DISTIL, {"chain": (18,)}, (50.2,), "#e08a2b"),
+        ItemRow(("KD, no TA",), DISTIL, {"chain": CHAINS["0"]}, (53.8,), "#3b6fb6"),
+        ItemRow(("KD, one TA",), DISTIL, {"chain": CHAINS["1"]}, (54.6,), "#7a4fa3"),
     ),
     across="epoch",
 )
 
 
-def _single(number: int, dataset: str, task: str, how: str, across: str, paper: float) -> Item:
+def _curves(number: int, title: str, rows: tuple[ItemRow, ...], note: str, **keys: Any) -> Item:
+    """Figures 5 to 12: accuracy over the course of fine-tuning."""
+    title = f"Edge, Figure {number}. {title}: accuracy (%)"
+    columns, notes = (PER_CLIP,), (note,)
     return Item(
-        f"edge/fig{number}",
-        f"Edge, Figure {number}. {how} fine-tuning on {dataset}: accuracy (%)",
-        "figure",
-        shows="curves",
-        digits=(1, 1),
-        columns=(PER_CLIP,),
-        rows=(Row((task,), _TASKS[task], {}, (paper,), "#7a4fa3", data=dataset),),
-        across=across,
-        notes=("The run is Table III's.",),
+        f"edge/fig{number}", title, "figure", columns, rows, shows="curves", digits=(1, 1), notes=notes, **keys
     )
+
+
+def _single(number: int, dataset: str, task: str, how: str, across: str, paper: float) -> Item:
+    rows = (ItemRow((task,), TASKS[task], {}, (paper,), "#7a4fa3", data=dataset),)
+    return _curves(number, f"{how} fine-tuning on {dataset}", rows, "The run is Table III's.", across=across)
 
 
 def _sweep(number: int, dataset: str, head: str, key: str, other: str, printed: dict[str, float]) -> Item:
-    return Item(
-        f"edge/fig{number}",
-        f"Edge, Figure {number}. Asynchronous on {dataset}, {head} varied: accuracy (%)",
-        "figure",
-        shows="curves",
-        heads=(head,),
-        digits=(1, 1),
-        columns=(PER_CLIP,),
-        rows=tuple(
-            Row((value,), "edge", {key: float(value)}, (paper,), colour, data=dataset)
-            for (value, paper), colour in zip(printed.items(), _COLOURS, strict=True)
-        ),
-        notes=(
-            f"At {other}. A round is as many updates as there are clients. a = 0.5, beta = 0.7 is Table III's run.",
-        ),
+    rows = tuple(
+        ItemRow((value,), "edge", {key: float(value)}, (paper,), colour, data=dataset)
+        for (value, paper), colour in zip(printed.items(), _COLOURS, strict=True)
     )
+    note = f"At {other}. A round is as many updates as there are clients. a = 0.5, beta = 0.7 is Table III's run."
+    return _curves(number, f"Asynchronous on {dataset}, {head} varied", rows, note, heads=(head,))
 
 
 _A = ("a", "staleness_a", "beta = 0.7")
@@ -228,3 +224,8 @@ EDGE_ITEMS = (
     _sweep(11, UCF101, *_A, {"0": 83.7, "0.3": 83.7, "0.5": 84.4, "0.9": 83.6}),
     _sweep(12, UCF101, *_BETA, {"0.3": 83.2, "0.5": 83.5, "0.7": 84.4, "0.9": 82.3}),
 )
+
+
+def chains_of(item: Item) -> list[tuple[int, ...]]:
+    """Chains of networks that an item shows, by depth, from the teacher to the student."""
+    return list(dict.fromkeys(row.overrides["chain"] for row in item.rows if row.method == DISTIL))

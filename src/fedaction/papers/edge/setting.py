@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from fedaction.federation.settings import RecipeError
-from fedaction.papers.setting import Scale, Setting, known_scale
+from fedaction.papers.item import ItemRow
+from fedaction.papers.setting import Scale, Setting, find_videos, parse_scale, side_before_crop
 
 KINETICS, HMDB51, UCF101 = "Kinetics", "HMDB51", "UCF101"
 """The paper's datasets: the large one is for distillation, the others are the clients'."""
@@ -49,6 +50,7 @@ _CAMERAS: dict[Scale, dict[str, Any]] = {
     "small": {"stage_train": 20, "stage_test": 12, "stage_variety": 0.3},
     "paper": {"stage_train": 70, "stage_test": 30, "stage_people": 8, "stage_test_people": 4},
 }
+_CLIENTS = {"stage_clips": 2, "stage_clients": 4, "stage_iid": True}
 _SIDE: dict[Scale, int] = {"tiny": 16, "small": 64, "paper": 112}
 """Rows and columns of what networks see, in pixels."""
 
@@ -58,12 +60,33 @@ _METHODS: dict[str, dict[str, Any]] = {"central": {"local_epochs": 1}}
 _FOLDERS = {KINETICS: "kinetics400", HMDB51: "hmdb51", UCF101: "ucf101"}
 
 
-def edge_setting(data: str, scale: str) -> Setting:
+@dataclass(frozen=True)
+class EdgeSetting(Setting):
+    """See `Setting`.
+
+    Attributes:
+        distillation: keys of the distillation that gives the clients' network.
+        datasets: recipe keys of each of the paper's small datasets that has a stand-in.
+        stand_ins: what each of the paper's datasets is replaced by.
+    """
+
+    distillation: Mapping[str, Any]
+    datasets: Mapping[str, Mapping[str, Any]]
+    stand_ins: Mapping[str, str]
+
+    def row_keys(self, row: ItemRow) -> Mapping[str, Any] | None:
+        """See `Setting`."""
+        if row.data not in self.datasets:
+            return None
+        return {**self.datasets[row.data], **_METHODS.get(row.method, {})}
+
+
+def edge_setting(data: str, scale: str) -> EdgeSetting:
     """What the command's `--data` and `--scale` mean for the edge paper. Raises RecipeError for people."""
-    size = known_scale(scale)
+    size = parse_scale(scale)
     if data == "stage":
-        clips = {"stage_size": _SIDE[size], "stage_clips": 2, "stage_clients": 4, "stage_iid": True, **_CAMERAS[size]}
-        sets = {HMDB51: {"stage_domain": "home", **clips}, UCF101: {"stage_domain": "hall", **clips}}
+        cameras = {"stage_size": _SIDE[size], **_CLIENTS, **_CAMERAS[size]}
+        sets = {HMDB51: {"stage_domain": "home", **cameras}, UCF101: {"stage_domain": "hall", **cameras}}
         return _setting(data, size, "the synthetic stage", _stage(size), sets, _STAGE)
     if data == "real":
         sets = {
@@ -87,38 +110,26 @@ _STAGE = {
 }
 
 
-def _folder(data: str, scale: Scale) -> Setting:
+def _folder(data: str, scale: Scale) -> EdgeSetting:
     """The paper's own datasets below a folder."""
-    root = Path(data)
-    if not root.is_dir():
-        raise RecipeError(f"--data {data} is neither stage nor real nor a folder")
-    there = {name: root / folder for name, folder in _FOLDERS.items() if (root / folder).is_dir()}
-    if not there:
+    videos = find_videos(data, _FOLDERS)
+    if not videos:
         raise RecipeError(f"--data {data} holds none of the folders {', '.join(_FOLDERS.values())}")
     sets = {
-        name: {"video_set": _FOLDERS[name], "video_root": str(there[name]), "video_by": "equal", **_square(scale)}
-        for name in (HMDB51, UCF101)
-        if name in there
+        name: {**videos[name], "video_by": "equal", **_square(scale)} for name in (HMDB51, UCF101) if name in videos
     }
-    names = {name: f"{name} itself" for name in there}
-    about = f"the paper's datasets: {', '.join(there)}"
-    models = _stage(scale)
-    if KINETICS in there:
-        models = {"data": "videos", "video_set": "kinetics400", "video_root": str(there[KINETICS])}
-        models |= {"video_side": _side(scale), "crop": _SIDE[scale]}
-    else:
-        about += "; the student is distilled on the synthetic stage"
-        names = {KINETICS: _STAGE[KINETICS], **names}
-    return _setting(data, scale, about, models, sets, names)
-
-
-def _side(scale: Scale) -> int:
-    """The shorter side that videos are brought to before a square is cut: 128 for 112."""
-    return round(_SIDE[scale] * 8 / 7)
+    names = {name: f"{name} itself" for name in videos}
+    about = f"the paper's datasets: {', '.join(videos)}"
+    if KINETICS in videos:
+        side = side_before_crop(_SIDE[scale])
+        clips = {"data": "videos", **videos[KINETICS], "video_side": side, "crop": _SIDE[scale]}
+        return _setting(data, scale, about, clips, sets, names)
+    about += "; the student is distilled on the synthetic stage"
+    return _setting(data, scale, about, _stage(scale), sets, {KINETICS: _STAGE[KINETICS], **names})
 
 
 def _square(scale: Scale) -> dict[str, Any]:
-    return {"video_side": _side(scale), "video_crop": _SIDE[scale]}
+    return {"video_side": side_before_crop(_SIDE[scale]), "video_crop": _SIDE[scale]}
 
 
 def _stage(scale: Scale) -> dict[str, Any]:
@@ -129,21 +140,18 @@ def _setting(
     data: str,
     scale: Scale,
     about: str,
-    models: Mapping[str, Any],
+    clips: Mapping[str, Any],
     sets: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str],
-) -> Setting:
-    return Setting(
+) -> EdgeSetting:
+    return EdgeSetting(
         data,
         scale,
         about,
         base={**_SHARED, **_TUNE[scale]},
+        source={"data": "stage_video" if data == "stage" else "video"},
         positions=(0,),
-        parts={},
-        rest={"data": "stage_video" if data == "stage" else "video"},
-        paper="edge",
-        methods=_METHODS,
-        models={**_DISTIL[scale], **models},
+        distillation={**_DISTIL[scale], **clips},
         datasets={name: {"devices": FLEETS[name], **keys} for name, keys in sets.items()},
         stand_ins=names,
     )

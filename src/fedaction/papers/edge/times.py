@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from fedaction.federation.clock import Clock, Device
 from fedaction.federation.state import Job
 from fedaction.methods.central import EVERYONE
 from fedaction.papers.cells import Workbench
-from fedaction.papers.edge.items import HOURS, KINDS, ONCE, TEST, THRICE
-from fedaction.papers.edge.setting import FLEETS
-from fedaction.papers.item import DISTIL, Item, Row
+from fedaction.papers.edge.items import DISTIL, HOURS, KINDS, ONCE, TASKS, TEST, THRICE
+from fedaction.papers.edge.setting import FLEETS, EdgeSetting
+from fedaction.papers.item import Item, ItemRow
 from fedaction.papers.outcome import Value
 from fedaction.server.devices import Fleet, fleet_of
 from fedaction.server.flights import Flight, InFlight
@@ -51,7 +51,7 @@ def seconds_for(
     members = [_Member(name, samples) for name in devices]
     clock = Clock(seed, devices, dict.fromkeys(devices, samples), epochs)
     if method == "edge":
-        return _asynchronous(Turns(seed), clock, members, updates or AGGREGATIONS * len(members))
+        return _time_updates(Turns(seed), clock, members, updates or AGGREGATIONS * len(members))
     schedule, now = Participation(seed, clock=clock), 0.0
     for round in range(1, AGGREGATIONS + 1):
         plan = schedule.choose(round, members, now)
@@ -61,8 +61,8 @@ def seconds_for(
     return now
 
 
-def _asynchronous(turns: Turns, clock: Clock, members: list[_Member], updates: int) -> float:
-    """When so many answers have come, of clients that are asked again at once."""
+def _time_updates(turns: Turns, clock: Clock, members: list[_Member], updates: int) -> float:
+    """When so many answers have come, of clients that are given the next job at once."""
     flights = InFlight()
     launched, now = 0, 0.0
 
@@ -85,27 +85,28 @@ def _asynchronous(turns: Turns, clock: Clock, members: list[_Member], updates: i
     return now
 
 
-def stage_times(item: Item, bench: Workbench) -> list[Value]:
+def read_stage_times(item: Item, bench: Workbench[EdgeSetting]) -> list[Value]:
     """Table II's rows of fine-tuning, in hours, in all readings."""
-    found: list[Value] = []
+    table: list[Value] = []
     for row in item.rows:
         if row.method == DISTIL:
             continue
-        single = AGGREGATIONS if row.method == "edge" else None
+        method = TASKS[row.label[1]]
+        single = AGGREGATIONS if method == "edge" else None
         readings = {HOURS: (1, None), THRICE: (3, single), ONCE: (1, single)}
         for column, paper in zip(item.columns, row.paper, strict=True):
-            if column not in readings or (row.method == "central" and column is not HOURS):
+            if column not in readings or (method == "central" and column is not HOURS):
                 continue
             epochs, updates = readings[column]
             fleet, samples = _fleet(bench, row)
-            hours = [seconds_for(fleet, row.method, epochs, updates, samples, seed) / 3600 for seed in bench.seeds]
+            hours = [seconds_for(fleet, method, epochs, updates, samples, seed) / 3600 for seed in bench.seeds]
             known = [one for one in hours if 0 < one < math.inf]
             values = tuple(known if len({*known}) > 1 else known[:1])  # most profiles leave nothing to chance
-            found.append(Value(row.label, column.label, values, paper))
-    return found
+            table.append(Value(row.label, column.label, values, paper))
+    return table
 
 
-def savings(item: Item, table: list[Value]) -> tuple[str, ...]:
+def note_savings(item: Item, table: Sequence[Value]) -> list[str]:
     """How much less time the asynchronous server takes, by dataset and reading."""
     means = {(value.row, value.column): value.mean for value in table}
     printed = {value.row: value.paper for value in table if value.column == HOURS.label}
@@ -113,53 +114,53 @@ def savings(item: Item, table: list[Value]) -> tuple[str, ...]:
     for dataset in dict.fromkeys(row.data for row in item.rows if row.data):
         one, other = (dataset, "synchronous"), (dataset, "asynchronous")
         shares = {
-            column.label: _less(means.get((one, column.label)), means.get((other, column.label)))
+            column.label: _percent_less(means.get((one, column.label)), means.get((other, column.label)))
             for column in (HOURS, THRICE, ONCE)
         }
-        paper = _less(printed.get(one), printed.get(other))
+        paper = _percent_less(printed.get(one), printed.get(other))
         equal, *others = shares.values()
         if equal is not None and paper is not None and None not in others:
             notes.append(
                 f"{dataset}: asynchronous takes {equal:.0f} % less time than synchronous at equal work, "
                 f"{others[0]:.0f} % less for 80 aggregations; the paper reports {paper:.0f} % less."
             )
-    return tuple(notes)
+    return notes
 
 
-def device_times(item: Item, bench: Workbench) -> list[Value]:
+def read_device_times(item: Item, bench: Workbench[EdgeSetting]) -> list[Value]:
     """Tables IV and V: a row for every kind of device, the paper's or those that were given."""
     column = item.columns[0]
-    charge: Callable[[Device, int], float] = _test if column == TEST else _epoch
+    charge: Callable[[Device, int], float] = _test_seconds if column == TEST else _epoch_seconds
     printed = {row.label: row.paper[0] for row in item.rows}
-    found: list[Value] = []
+    table: list[Value] = []
     for row in {row.data: row for row in item.rows}.values():
         fleet, samples = _fleet(bench, row)
         for device in {device.name: device for device in fleet.devices}.values():
             label = (row.data, KINDS.get(device.name, device.name))
             if "devices" in bench.overrides or label in printed:
                 seconds = charge(device, samples)
-                found.append(Value(label, column.label, (seconds,) if seconds else (), printed.get(label)))
-    return found
+                table.append(Value(label, column.label, (seconds,) if seconds else (), printed.get(label)))
+    return table
 
 
-def _epoch(device: Device, samples: int) -> float:
+def _epoch_seconds(device: Device, samples: int) -> float:
     """What the clock charges for a job of one local epoch, chance aside."""
     plain = replace(device, jitter=0.0, failure_rate=0.0, vanishes=math.inf)
     return Clock(0, {device.name: plain}, {device.name: samples}).span(device.name, 1).busy
 
 
-def _test(device: Device, _: int) -> float:
+def _test_seconds(device: Device, _: int) -> float:
     return device.test_seconds
 
 
-def _fleet(bench: Workbench, row: Row) -> tuple[Fleet, int]:
+def _fleet(bench: Workbench[EdgeSetting], row: ItemRow) -> tuple[Fleet, int]:
     """The devices of a row, and how many samples a client has where a profile asks for it; else 0."""
     fleet = fleet_of(bench.overrides.get("devices", FLEETS[row.data]))
-    if all(device.seconds_per_epoch for device in fleet.devices) or row.data not in bench.setting.datasets:
+    if all(device.seconds_per_epoch for device in fleet.devices) or bench.setting.row_keys(row) is None:
         return fleet, 0
     recipe = bench.recipe(replace(row, method="fedavg"))
     return fleet, round(statistics.fmean(client.train for client in bench.clients(recipe)))
 
 
-def _less(one: float | None, other: float | None) -> float | None:
+def _percent_less(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else 100 * (1 - other / one)

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from fedaction.papers.item import Column, Item, Row
+from fedaction.papers.item import Column, Item, ItemRow
 
 MODALITIES: dict[str, tuple[str, ...]] = {
     "Epic-Kitchens": ("video", "flow", "audio", "sensor"),
@@ -92,24 +92,24 @@ _DATASETS = tuple(
 )
 
 
-def _row(label: str, method: str, overrides: Mapping[str, Any], printed: str) -> Row:
+def _row(label: str, method: str, overrides: Mapping[str, Any], printed: str) -> ItemRow:
     """A row of a table; `printed` is its values as "mean(std)", "-" where the text is damaged."""
     pairs = [cell.strip(")").split("(") if cell != "-" else None for cell in printed.split()]
     means, spreads = ([float(pair[part]) if pair else None for pair in pairs] for part in (0, 1))
-    return Row((label,), method, overrides, tuple(means), _COLOURS.get(label, ""), tuple(spreads))
+    return ItemRow((label,), method, overrides, tuple(means), _COLOURS.get(label, ""), tuple(spreads))
 
 
-def _methods(printed: Mapping[str, str]) -> tuple[Row, ...]:
+def _methods(printed: Mapping[str, str]) -> tuple[ItemRow, ...]:
     return tuple(_row(label, *METHODS[label], values) for label, values in printed.items())
 
 
-def _averages(row: Row) -> tuple[float, ...]:
+def _averages(row: ItemRow) -> tuple[float, ...]:
     """Of each dataset: the mean over its modalities, which have as many clients each."""
-    found = [
+    datasets = [
         [value for column, value in zip(COLUMNS, row.paper, strict=True) if column.startswith(dataset) and value]
         for dataset in MODALITIES
     ]
-    return tuple(round(statistics.fmean(values), 2) for values in found)
+    return tuple(round(statistics.fmean(values), 2) for values in datasets)
 
 
 TABLE_1 = Item(
@@ -128,7 +128,7 @@ TABLE_2 = Item(
     "table",
     columns=_GROUPS[:4],
     rows=_methods(_TABLE_2),
-    protocol="alone",
+    protocol="one_client",
     mean=False,
     notes=TABLE_1.notes,
 )
@@ -178,7 +178,7 @@ FIG_3 = Item(
     shows="curves",
     columns=_DATASETS,
     rows=tuple(
-        Row(row.label, row.method, row.overrides, _averages(row), _COLOURS[row.label[0]]) for row in TABLE_1.rows
+        ItemRow(row.label, row.method, row.overrides, _averages(row), _COLOURS[row.label[0]]) for row in TABLE_1.rows
     ),
     notes=("Values are those of the last round.", _LAST.format("")),
 )
@@ -191,7 +191,7 @@ FIG_4 = Item(
     heads=("method", "local epochs"),
     columns=_DATASETS,
     rows=tuple(
-        Row(
+        ItemRow(
             (row.label[0], str(epochs)),
             row.method,
             {} if epochs == 2 else {"local_epochs": epochs},  # two is the default: the runs of Table 1

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fedaction.data.features import load_features
 from fedaction.federation.settings import RecipeError
 from fedaction.papers.fdarn.items import COLUMNS, MODALITIES
-from fedaction.papers.setting import Scale, Setting, known_scale
+from fedaction.papers.item import ItemRow
+from fedaction.papers.setting import Scale, Setting, data_folder, parse_scale
 
 ORDER = ("video", "image", "skeleton", "flow", "audio", "inertial")
 """In this order modalities take the columns of a dataset: a camera's first, a worn sensor's last."""
@@ -32,7 +33,7 @@ _SCALES: dict[Scale, dict[str, Any]] = {
 _QUICK = {"metahar": {"meta_head": 2, "meta_adapt": 1}}
 """At the tiny scale: the usual 100 steps before every test would take longer than all the rest."""
 _EPIC = {"batch_size": 64, "lr": 0.001}
-"""At the paper's scale, for Epic-Kitchens alone."""
+"""At the paper's scale, for Epic-Kitchens only."""
 
 # Synthetic sites. At the small scale their sizes are the source's own; at the paper's those of Epic-Kitchens.
 _STAGE: dict[Scale, dict[str, Any]] = {
@@ -45,29 +46,59 @@ _STAGE: dict[Scale, dict[str, Any]] = {
 }
 
 
-def fdarn_setting(data: str, scale: str) -> Setting:
+@dataclass(frozen=True)
+class FdarnSetting(Setting):
+    """See `Setting`; positions are columns of Table 1.
+
+    Attributes:
+        modalities: the one that stands in at each of the positions.
+    """
+
+    modalities: tuple[str, ...]
+
+    @property
+    def stand_ins(self) -> dict[str, str]:
+        """Which modality stands in for which column."""
+        return dict(zip((COLUMNS[position] for position in self.positions), self.modalities, strict=True))
+
+    def row_keys(self, row: ItemRow) -> Mapping[str, Any]:
+        """See `Setting`."""
+        return _QUICK.get(row.method, {}) if self.scale == "tiny" else {}
+
+    def split(self, protocol: str) -> tuple[dict[str, Any], str]:
+        """See `Setting`; "one_client": of stored features a modality's samples are one client's (Table 2)."""
+        if not protocol:
+            return {}, ""
+        if self.source["data"] == "stage_features":
+            return {"stage_clients": 1}, ""
+        return {"feature_by": "equal", "feature_clients": 1}, ""
+
+    def group(self, place: int) -> str:
+        """See `Setting`."""
+        return self.modalities[place]
+
+
+def fdarn_setting(data: str, scale: str) -> FdarnSetting:
     """What the command's `--data` and `--scale` mean for FDARN. Raises RecipeError with a message for people."""
-    size = known_scale(scale)
+    size = parse_scale(scale)
     if data == "stage":
         modalities = ("video", "skeleton", "audio", "inertial")
-        rest = {"data": "stage_features", "stage_modalities": modalities, **_STAGE[size]}
-        return _setting(data, size, "the synthetic stage", modalities, rest)
+        source = {"data": "stage_features", "stage_modalities": modalities, **_STAGE[size]}
+        return _setting(data, size, "the synthetic stage", modalities, source)
     if data == "real":
-        rest = {
+        source = {
             **{"data": "features", "feature_paths": ("public:utd_mhad", "public:utd_inertial")},
             **{"feature_by": "subject", "feature_deal": "alternate", "feature_strangers": 2},
         }
         about = "real recordings: UTD-MHAD, tested on two people whom nobody trains on"
-        return _setting(data, size, about, ("skeleton", "inertial"), rest)
+        return _setting(data, size, about, ("skeleton", "inertial"), source)
     return _folder(data, size)
 
 
-def _folder(data: str, scale: Scale) -> Setting:
+def _folder(data: str, scale: Scale) -> FdarnSetting:
     """Feature stores below a folder, one for each modality."""
-    root = Path(data)
-    if not root.is_dir():
-        raise RecipeError(f"--data {data} is neither stage nor real nor a folder")
-    stores = {path: load_features(path) for path in sorted(root.iterdir()) if (path / "features.json").is_file()}
+    folders = sorted(data_folder(data).iterdir())
+    stores = {path: load_features(path) for path in folders if (path / "features.json").is_file()}
     paths = sorted(stores, key=lambda path: ORDER.index(stores[path].modality))
     modalities = [stores[path].modality for path in paths]
     if len(modalities) not in (2, 4) or len(set(modalities)) < len(modalities):
@@ -76,16 +107,16 @@ def _folder(data: str, scale: Scale) -> Setting:
             "columns for two or for four modalities, so keep that many stores there, each of another modality "
             "(folders with a features.json, as `fedaction features` writes them)"
         )
-    rest: dict[str, Any] = {"data": "features", "feature_paths": tuple(map(str, paths)), "feature_test": 0.25}
+    source: dict[str, Any] = {"data": "features", "feature_paths": tuple(map(str, paths)), "feature_test": 0.25}
     if all(stores[path].subjects for path in paths):
-        rest |= {"feature_by": "subject", "feature_deal": "alternate"}
+        source |= {"feature_by": "subject", "feature_deal": "alternate"}
     else:
-        rest |= {"feature_by": "equal", "feature_deal": "all", "feature_clients": len(modalities)}
+        source |= {"feature_by": "equal", "feature_deal": "all", "feature_clients": len(modalities)}
     about = f"feature stores: {', '.join(path.name for path in paths)}"
-    return _setting(data, scale, about, modalities, rest)
+    return _setting(data, scale, about, modalities, source)
 
 
-def _setting(data: str, scale: Scale, about: str, modalities: Sequence[str], rest: dict[str, Any]) -> Setting:
+def _setting(data: str, scale: Scale, about: str, modalities: Sequence[str], source: dict[str, Any]) -> FdarnSetting:
     """Four modalities stand in for Epic-Kitchens, images and another for Ego-Exo-AR, other two for Multimodal-EA."""
     if len(modalities) == 4:
         dataset = "Epic-Kitchens"
@@ -94,5 +125,4 @@ def _setting(data: str, scale: Scale, about: str, modalities: Sequence[str], res
     first = COLUMNS.index(f"{dataset} {MODALITIES[dataset][0]}")
     positions = tuple(range(first, first + len(modalities)))
     base = {**_COMMON, **_SCALES[scale], **(_EPIC if scale == "paper" and len(modalities) == 4 else {})}
-    methods = _QUICK if scale == "tiny" else {}
-    return Setting(data, scale, about, base, positions, {}, rest, "fdarn", tuple(modalities), methods)
+    return FdarnSetting(data, scale, about, base, source, positions, tuple(modalities))

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedaction.papers.item import RANDOM, SUPERVISED, Column, Item, Row
+from fedaction.papers.item import Column, Item, ItemRow
+from fedaction.training.evaluate import RANDOM
+
+CENTRAL = "centralvssl"
+"""The method of rows that pretrain in one place."""
+SUPERVISED = "supervised"
+"""A row's method where a network has learnt from labels; the other end of the scale is `RANDOM`."""
 
 UCF, HMDB = "UCF", "HMDB"
 DOWNSTREAM = (UCF, HMDB)
@@ -44,26 +50,26 @@ _Printed = tuple[float | None, ...]
 _NONE: Mapping[str, Any] = {}
 
 
-def _central(*label: str, paper: _Printed = (), colour: str = "", keys: Mapping[str, Any] = _NONE) -> Row:
-    return Row(label, "centralvssl", keys, paper, colour, data=POOLED)
+def _central(*label: str, paper: _Printed = (), colour: str = "", keys: Mapping[str, Any] = _NONE) -> ItemRow:
+    return ItemRow(label, CENTRAL, keys, paper, colour, data=POOLED)
 
 
 def _fedavg(
     *label: str, paper: _Printed = (), colour: str = "", data: str = EIGHT, keys: Mapping[str, Any] = _NONE
-) -> Row:
-    return Row(label, "fedvssl", {**FEDAVG, **keys}, paper, colour, data=data)
+) -> ItemRow:
+    return ItemRow(label, "fedvssl", {**FEDAVG, **keys}, paper, colour, data=data)
 
 
-def _fedvssl(alpha: float, beta: int, *paper: float | None, colour: str = "") -> Row:
+def _fedvssl(alpha: float, beta: int, *paper: float | None, colour: str = "") -> ItemRow:
     keys = {"vssl_alpha": alpha, "vssl_beta": beta}
-    return Row((f"FedVSSL alpha={alpha:g} beta={beta}",), "fedvssl", keys, paper, colour, data=EIGHT)
+    return ItemRow((f"FedVSSL alpha={alpha:g} beta={beta}",), "fedvssl", keys, paper, colour, data=EIGHT)
 
 
-def _ends(columns: tuple[Column, ...], before: tuple[str, ...] = ()) -> tuple[Row, Row]:
+def _ends(columns: tuple[Column, ...], before: tuple[str, ...] = ()) -> tuple[ItemRow, ItemRow]:
     """The two ends of the scale; `before`: what their labels begin with."""
     none = (None,) * len(columns)
     low, high = (*before[:1], "random weights"), (*before[1:], "supervised")
-    return Row(low, RANDOM, {}, none), Row(high, SUPERVISED, {}, none)
+    return ItemRow(low, RANDOM, {}, none), ItemRow(high, SUPERVISED, {}, none)
 
 
 _SCALE = (
@@ -84,10 +90,16 @@ _SHORT = (
     "speed."
 )
 
+
+def _table(number: int, title: str, columns: tuple[Column, ...], rows: tuple[ItemRow, ...], **keys: Any) -> Item:
+    name, title = f"fedvssl/table{number}", f"FedVSSL, Table {number}. {title}"
+    return Item(name, title, "table", columns, rows, shows="downstream", mean=False, **keys)
+
+
 _ONE = _columns((UCF, _F_T), (UCF, _L_P), (HMDB, _F_T), (HMDB, _L_P), *_RETRIEVAL)
 
 
-def _tasks() -> tuple[Row, ...]:
+def _tasks() -> tuple[ItemRow, ...]:
     printed: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
         "VCOP": (
             (71.29, 24.93, 38.56, 13.53, 15.52, 28.26, 8.11, 22.22),
@@ -107,24 +119,20 @@ def _tasks() -> tuple[Row, ...]:
         "Speed": {"pretext": "speed"},
         "CtP": {},
     }
-    found: list[Row] = []
+    rows: list[ItemRow] = []
     for task, keys in tasks.items():
         central, federated = printed[task]
-        found.append(_central(task, "centralised", paper=central, keys=keys))
-        found.append(_fedavg(task, "federated", paper=federated, keys=keys))
-    return tuple(found)
+        rows.append(_central(task, "centralised", paper=central, keys=keys))
+        rows.append(_fedavg(task, "federated", paper=federated, keys=keys))
+    return tuple(rows)
 
 
-TABLE_1 = Item(
-    "fedvssl/table1",
-    "FedVSSL, Table 1. Pretext tasks, centralised and federated (%)",
-    "table",
-    shows="downstream",
+TABLE_1 = _table(
+    1,
+    "Pretext tasks, centralised and federated (%)",
+    _ONE,
+    (*_tasks(), *_ends(_ONE, ("none", "labels"))),
     heads=("task", "model"),
-    digits=(1, 2),
-    columns=_ONE,
-    rows=(*_tasks(), *_ends(_ONE, ("none", "labels"))),
-    mean=False,
     notes=(
         "The paper prints differences for Speed that its values do not give: +4.05 / +3.94 for UCF's R@1 / R@5 "
         "(+5.13 / +5.03), +3.92 for HMDB's R@1 (+4.05), -9.05 for its F-T (-9.15).",
@@ -137,22 +145,18 @@ TABLE_1 = Item(
 
 _TWO = _columns(*_TUNED, *_RETRIEVAL)
 
-TABLE_2 = Item(
-    "fedvssl/table2",
-    "FedVSSL, Table 2. IID and non-IID clients, CtP (%)",
-    "table",
-    shows="downstream",
-    heads=("data", "setting"),
-    digits=(1, 2),
-    columns=_TWO,
-    rows=(
+TABLE_2 = _table(
+    2,
+    "IID and non-IID clients, CtP (%)",
+    _TWO,
+    (
         _fedavg("IID", "100/-", paper=(81.92, 48.49, 29.42, 47.90, 13.80, 34.56), data=IID),
         _fedavg("non-IID", "100/8", paper=(81.95, 49.15, 29.29, 48.90, 13.66, 32.42)),
         _fedavg("non-IID", "100/4", paper=(81.15, 47.78, 29.18, 48.37, 14.70, 32.94), data=FOUR),
         _central("IID", "centralised", paper=(86.20, 57.00, 29.00, 47.30, 11.80, 30.10)),
         *_ends(_TWO, ("none", "labels")),
     ),
-    mean=False,
+    heads=("data", "setting"),
     notes=(
         "The printed heads of the retrieval columns are garbled; their order is taken from Table 1, whose values "
         "they repeat.",
@@ -164,29 +168,25 @@ TABLE_2 = Item(
 )
 
 _THREE = _columns(*_RETRIEVAL, *_TUNED)
-CENTRAL = (29.00, 47.30, 11.80, 30.10, 86.20, 57.00)
+_POOLED = (29.00, 47.30, 11.80, 30.10, 86.20, 57.00)
 
-TABLE_3 = Item(
-    "fedvssl/table3",
-    "FedVSSL, Table 3. Aggregation strategies, CtP (%)",
-    "table",
-    shows="downstream",
-    digits=(1, 2),
-    columns=_THREE,
-    rows=(
-        _central("centralised", paper=CENTRAL),
-        Row(
+TABLE_3 = _table(
+    3,
+    "Aggregation strategies, CtP (%)",
+    _THREE,
+    (
+        _central("centralised", paper=_POOLED),
+        ItemRow(
             ("centralised, equal epochs",),
-            "centralvssl",
+            CENTRAL,
             paper=(27.65, 47.67, 12.81, 31.05, 83.64, 53.73),
             data=SHORT,
         ),
         _fedavg("FedAvg", paper=(32.62, 50.41, 16.54, 35.29, 79.91, 52.88)),
-        Row(("loss-based",), "fedvssl", LOSS, (32.54, 50.01, 14.44, 34.97, 79.43, 50.63), data=EIGHT),
-        Row(("FedU",), "fedu", {}, (34.07, 52.29, 14.90, 36.67, 80.17, 53.73), data=EIGHT),
+        ItemRow(("loss-based",), "fedvssl", LOSS, (32.54, 50.01, 14.44, 34.97, 79.43, 50.63), data=EIGHT),
+        ItemRow(("FedU",), "fedu", {}, (34.07, 52.29, 14.90, 36.67, 80.17, 53.73), data=EIGHT),
         *_ends(_THREE),
     ),
-    mean=False,
     notes=(
         "Equal epochs: rounds x clients in a round / clients, 27 for the paper's 540 rounds. Its text says that they "
         "save 62.5 % of the GPU time of 90; 27 of 90 are 70 % fewer.",
@@ -199,15 +199,12 @@ TABLE_3 = Item(
 
 _FOUR = _columns(*_RETRIEVAL, *_TUNED, *_PROBED)
 
-TABLE_4 = Item(
-    "fedvssl/table4",
-    "FedVSSL, Table 4. FedVSSL(alpha, beta), CtP (%)",
-    "table",
-    shows="downstream",
-    digits=(1, 2),
-    columns=_FOUR,
-    rows=(
-        _central("centralised", paper=(*CENTRAL, 48.14, 30.65)),
+TABLE_4 = _table(
+    4,
+    "FedVSSL(alpha, beta), CtP (%)",
+    _FOUR,
+    (
+        _central("centralised", paper=(*_POOLED, 48.14, 30.65)),
         _fedavg("FedAvg", paper=(32.62, 50.41, 16.54, 35.29, 79.91, 52.88, 45.31, 31.44)),
         _fedvssl(0, 0, 34.34, 51.71, 15.82, 36.01, 79.91, 52.94, 47.95, 31.12),
         _fedvssl(1, 0, 34.23, 52.21, 16.73, 38.30, 79.14, 51.11, 47.90, 29.48),
@@ -217,7 +214,6 @@ TABLE_4 = Item(
         _fedvssl(0.9, 1, 35.34, 52.34, 16.93, 37.39, 79.41, 51.50, 50.30, 32.42),
         *_ends(_FOUR),
     ),
-    mean=False,
     notes=(
         "FedAvg averages the whole model, FedVSSL the backbone alone. beta = 1 is the same as a server rate of one "
         "half with beta = 0.",
@@ -259,7 +255,7 @@ FIG_3 = Item(
         _central("centralised", colour=_ORANGE),
         _fedavg("FedAvg", colour=_BLUE),
         _fedvssl(0.9, 0, colour=_PURPLE),
-        Row(("random weights",), RANDOM, colour=_GREY),
+        ItemRow(("random weights",), RANDOM, colour=_GREY),
     ),
     notes=(
         "absolute: w + k N(0, 1) on every parameter, as the paper says; filter: each filter's noise is as long as "

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedaction.data.sources.base import data_root
 from fedaction.data.sources.clips import RECORDING_SOURCES
 from fedaction.federation.settings import RecipeError
-from fedaction.papers.fedvssl.items import DOWNSTREAM, EIGHT, FOUR, HMDB, IID, POOLED, SHORT, UCF
-from fedaction.papers.setting import Scale, Setting, known_scale
+from fedaction.papers.fedvssl.items import CENTRAL, DOWNSTREAM, EIGHT, FOUR, HMDB, IID, POOLED, SHORT, UCF
+from fedaction.papers.item import ItemRow
+from fedaction.papers.setting import Scale, Setting, find_videos, parse_scale, side_before_crop
 from fedaction.training.evaluate_recipe import EvaluateSettings
 
 KINETICS = "Kinetics-400"
 
-_CENTRAL = 90 / 27
+_LONGER = 90 / 27
 """How many times as long the paper trains centrally as a federation takes."""
 _LAST_RATE = 0.01
 """Centralised: the learning rate of the end, as a share of the first."""
@@ -106,7 +108,7 @@ _STAND_INS = {
 }
 AIRTLAB = ("airtlab", "airtlab_violence", "airtlab_violence_small")
 """What its folder may be called."""
-NOT_EVALUATION = {
+REFUSED = {
     **dict.fromkeys(("protocols", "perturb", "perturb_levels", "retrieval_ks"), "the columns of {} name it"),
     **dict.fromkeys(("depth", "width", "stem", "crop"), "it follows from model_depth, model_width or clip_size"),
 }
@@ -114,9 +116,53 @@ NOT_EVALUATION = {
 _FOLDERS = {KINETICS: "kinetics400", UCF: "ucf101", HMDB: "hmdb51"}
 
 
-def fedvssl_setting(data: str, scale: str) -> Setting:
+@dataclass(frozen=True)
+class FedvsslSetting(Setting):
+    """See `Setting`; positions are those of the datasets that networks are evaluated on.
+
+    Attributes:
+        divisions: recipe keys of each way to divide the recordings among clients.
+        evaluation: keys that all evaluations share.
+        downstream: evaluation keys of each dataset that networks are evaluated on.
+        stand_ins: what each of the paper's datasets is replaced by.
+    """
+
+    divisions: Mapping[str, Mapping[str, Any]]
+    evaluation: Mapping[str, Any]
+    downstream: Mapping[str, Mapping[str, Any]]
+    stand_ins: Mapping[str, str]
+
+    def row_keys(self, row: ItemRow) -> Mapping[str, Any] | None:
+        """See `Setting`."""
+        if row.data not in self.divisions:
+            return None
+        central = {**_CENTRALLY, **_POOLED[self.scale]} if row.method == CENTRAL else {}
+        vcop = {"lr": self.base["lr"] / 10} if row.overrides.get("pretext") == "vcop" else {}  # as in the paper
+        return {**self.divisions[row.data], **central, **vcop}
+
+    def derived_keys(self, row: ItemRow, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """See `Setting`: centralised epochs are as many as the federation's rounds are worth, or 90 for 27."""
+        if row.method != CENTRAL:
+            return {}
+        values = {**self.base, **self.source, **given}
+        rounds, participants = values["rounds"], values["clients_per_round"]
+        clients = values.get("stage_clients") or values.get("video_clients")
+        if not all(isinstance(value, int) for value in (rounds, participants, clients, values["local_epochs"])):
+            return {}  # the recipe's own check says what is wrong
+        worth = rounds * values["local_epochs"] * (participants or clients) / clients
+        epochs = max(1, round(worth if row.data == SHORT else worth * _LONGER))
+        return {"rounds": epochs, "lr_decay": given.get("lr_decay", round(_LAST_RATE ** (1 / epochs), 6))}
+
+    def evaluation_keys(self) -> set[str]:
+        """Keys of `fedaction evaluate` that a user may set: those that item, run and `--data` do not decide."""
+        sources = [RECORDING_SOURCES[keys.get("data", "footage")] for keys in self.downstream.values()]
+        known = {key for kind in (EvaluateSettings, *sources) for key in kind.model_fields}
+        return known - {*REFUSED, "name", "seeds", "data", "stage_domain", "video_set", "video_root"}
+
+
+def fedvssl_setting(data: str, scale: str) -> FedvsslSetting:
     """What the command's `--data` and `--scale` mean for FedVSSL. Raises RecipeError with a message for people."""
-    size = known_scale(scale)
+    size = parse_scale(scale)
     if data == "stage":
         return _setting(data, size, "the synthetic stage", _footage(size), _STAND_INS)
     if data == "real":
@@ -124,61 +170,28 @@ def fedvssl_setting(data: str, scale: str) -> Setting:
         root = data_root("", "", ("utd_mhad", "airtlab"))
         sets = {
             UCF: {"video_set": "utd_depth", "video_root": str(root / "utd_mhad")},
-            HMDB: {"video_set": "airtlab", "video_task": "action", "video_root": str(_found(root, AIRTLAB))},
+            HMDB: {"video_set": "airtlab", "video_task": "action", "video_root": str(_first_folder(root, AIRTLAB))},
         }
         about = "real recordings: UTD-MHAD depth, AIRTLab; pretraining is on the synthetic stage"
         return _setting(data, size, about, _videos(size, sets), names)
     return _folder(data, size)
 
 
-def schedule(setting: Setting, data: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Recipe keys of centralised training: as many epochs as the federation's rounds are worth, or 90 for 27.
-
-    Args:
-        setting: of the item.
-        data: `POOLED` or `SHORT`.
-        given: keys that the user has set for all rows.
-    """
-    values = {**setting.base, **setting.rest, **given}
-    rounds, asked = values["rounds"], values["clients_per_round"]
-    clients = values.get("stage_clients") or values.get("video_clients")
-    if not all(isinstance(value, int) for value in (rounds, asked, clients, values["local_epochs"])):
-        return {}  # the recipe's own check says what is wrong
-    worth = rounds * values["local_epochs"] * (asked or clients) / clients
-    epochs = max(1, round(worth if data == SHORT else worth * _CENTRAL))
-    return {"rounds": epochs, "lr_decay": given.get("lr_decay", round(_LAST_RATE ** (1 / epochs), 6))}
-
-
-def evaluation_keys(setting: Setting) -> set[str]:
-    """Keys of `fedaction evaluate` that a user may set: those that the item, the run or `--data` does not decide."""
-    sources = [RECORDING_SOURCES[keys.get("data", "footage")] for keys in setting.downstream.values()]
-    known = {key for kind in (EvaluateSettings, *sources) for key in kind.model_fields}
-    return known - {*NOT_EVALUATION, "name", "seeds", "data", "stage_domain", "video_set", "video_root"}
-
-
-def _folder(data: str, scale: Scale) -> Setting:
+def _folder(data: str, scale: Scale) -> FedvsslSetting:
     """The paper's own datasets below a folder."""
-    root = Path(data)
-    if not root.is_dir():
-        raise RecipeError(f"--data {data} is neither stage nor real nor a folder")
-    there = {name: root / folder for name, folder in _FOLDERS.items() if (root / folder).is_dir()}
-    if not {UCF, HMDB} & {*there}:
+    videos = find_videos(data, _FOLDERS)
+    sets = {name: videos[name] for name in DOWNSTREAM if name in videos}
+    if not sets:
         raise RecipeError(f"--data {data} holds neither ucf101 nor hmdb51, on which networks are evaluated")
-    sets = {
-        name: {"video_set": _FOLDERS[name], "video_root": str(there[name])} for name in DOWNSTREAM if name in there
-    }
-    names = {name: f"{name} itself" for name in there}
-    about = f"the paper's datasets: {', '.join(there)}"
-    phones: dict[str, Any] = {}
-    if KINETICS in there:
-        phones = {"video_set": "kinetics400", "video_root": str(there[KINETICS])}
-    else:
+    names = {name: f"{name} itself" for name in videos}
+    about = f"the paper's datasets: {', '.join(videos)}"
+    if KINETICS not in videos:
         about += "; pretraining is on the synthetic stage"
         names = {KINETICS: _STAND_INS[KINETICS], **names}
-    return _setting(data, scale, about, _videos(scale, sets), names, phones)
+    return _setting(data, scale, about, _videos(scale, sets), names, videos.get(KINETICS))
 
 
-def _found(root: Path, names: Sequence[str]) -> Path:
+def _first_folder(root: Path, names: Sequence[str]) -> Path:
     return next((root / name for name in names if (root / name).is_dir()), root / names[0])
 
 
@@ -187,12 +200,8 @@ def _footage(scale: Scale) -> dict[str, dict[str, Any]]:
 
 
 def _videos(scale: Scale, sets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {name: {"data": "videos", "video_side": _side(scale), **own} for name, own in sets.items()}
-
-
-def _side(scale: Scale) -> int:
-    """The shorter side that videos are brought to before a square is cut: 128 for 112."""
-    return round(_RUN[scale]["clip_size"] * 8 / 7)
+    side = side_before_crop(_RUN[scale]["clip_size"])
+    return {name: {"data": "videos", "video_side": side, **own} for name, own in sets.items()}
 
 
 def _setting(
@@ -202,33 +211,28 @@ def _setting(
     downstream: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str],
     phones: Mapping[str, Any] | None = None,
-) -> Setting:
+) -> FedvsslSetting:
     """`phones`: keys of the videos to pretrain on, in place of the stage's."""
     classes = _CLASSES[scale]
-    rest: dict[str, Any] = {"data": "stage_video", "stage_domain": "wide", **_PHONES[scale]}
+    source: dict[str, Any] = {"data": "stage_video", "stage_domain": "wide", **_PHONES[scale]}
     iid: dict[str, Any] = {"stage_iid": True}
     divisions = {name: {"stage_classes": count} for name, count in classes.items()}
     if phones:
-        side, clients = _side(scale), _PHONES[scale]["stage_clients"]
-        rest = {"data": "video", "frames": _PHONES[scale]["frames"], "video_clients": clients, **phones}
-        rest |= {"video_side": side, "video_crop": side, "video_test_clips": 1}
+        side, clients = side_before_crop(_RUN[scale]["clip_size"]), _PHONES[scale]["stage_clients"]
+        source = {"data": "video", "frames": _PHONES[scale]["frames"], "video_clients": clients, **phones}
+        source |= {"video_side": side, "video_crop": side, "video_test_clips": 1}
         iid = {"video_by": "equal"}
         divisions = {name: {"video_by": "classes", "video_classes": count} for name, count in classes.items()}
-    base = {**_SHARED, **_RUN[scale]}
-    return Setting(
+    return FedvsslSetting(
         data,
         scale,
         about,
-        base=base,
+        base={**_SHARED, **_RUN[scale]},
+        source=source,
         positions=tuple(place for place, name in enumerate(DOWNSTREAM) if name in downstream),
-        parts={},
-        rest=rest,
-        paper="fedvssl",
-        methods={"centralvssl": {**_CENTRALLY, **_POOLED[scale]}},
         # Pooled all the same; but tests and Figure 2 show a client's recordings, which must be those of FedAvg's.
-        datasets={IID: iid, **divisions, POOLED: divisions[EIGHT], SHORT: divisions[EIGHT]},
-        models=_EVALUATE[scale],
+        divisions={IID: iid, **divisions, POOLED: divisions[EIGHT], SHORT: divisions[EIGHT]},
+        evaluation=_EVALUATE[scale],
         downstream=downstream,
         stand_ins=names,
-        tasks={"vcop": {"lr": base["lr"] / 10}},  # as in the paper
     )

@@ -16,10 +16,12 @@ from fedaction.data.clips.batches import Clips
 from fedaction.data.clips.files import recordings_of, window_of
 from fedaction.data.samples import Examples
 from fedaction.engines.base import choose_device, set_precision
-from fedaction.federation.files import clear_partial, only_one
-from fedaction.federation.progress import Progress, Quiet
+from fedaction.federation.files import clear_partial, only_one, read_json, write_json
+from fedaction.federation.progress import Progress
 from fedaction.federation.settings import hash_values
 from fedaction.models.files import Card, save_model
+from fedaction.papers.work import Environment
+from fedaction.runs.environment import environment
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.study import load_clients
@@ -31,7 +33,7 @@ from fedaction.training.trainer import Pretraining, Splits
 
 @dataclass(frozen=True)
 class Supervised:
-    """A network trained with labels on all clients' recordings together; see `cells.Work`.
+    """A network trained with labels on all clients' recordings together; see `work.Work`.
 
     It is trained as evaluation fine-tunes, from random weights.
 
@@ -50,7 +52,7 @@ class Supervised:
 
     @property
     def configuration(self) -> str:
-        """A hash of what decides it, but for the seed."""
+        """See `Work`: a hash of what decides it, but for the seed."""
         source, tuning = self.recipe.source.deciding(), self.tuning.deciding()
         run = self.recipe.run
         return hash_values({"shape": self._shape, "data": [run.data, run.data_seed, source], "tuning": tuning})
@@ -68,7 +70,12 @@ class Supervised:
     @property
     def done(self) -> bool:
         """See `Work`: the model file is what is written last."""
-        return self.model.exists()
+        return self.model.exists() and self._environment_file.exists()
+
+    @property
+    def environment(self) -> Environment:
+        """See `Work`."""
+        return Environment.parse(read_json(self._environment_file))
 
     @property
     def accuracy(self) -> float:
@@ -76,17 +83,17 @@ class Supervised:
         rows = read_rows(self.folder / "metrics.jsonl")
         return [row.value or 0.0 for row in rows if (row.split, row.name) == ("test", "accuracy")][-1]
 
-    def execute(self, progress: Progress) -> None:
+    def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with only_one(self.folder):
             clear_partial(self.folder)
             self._train(progress)
-
-    def alone(self) -> float:
-        """See `Work`."""
-        self.execute(Quiet())
         return self.accuracy
+
+    @property
+    def _environment_file(self) -> Path:
+        return self.folder / "environment.json"
 
     @property
     def _shape(self) -> tuple[int, int, int, int]:
@@ -98,8 +105,9 @@ class Supervised:
         frames, side, depth, width = self._shape
         tuning, device = self.tuning, choose_device(self.tuning.device)
         clients = list(load_clients(self.recipe, progress).values())
-        train, test = (_pooled(splits) for splits in zip(*((c.train, c.test) for c in clients), strict=True))
+        train, test = (_pool(splits) for splits in zip(*((c.train, c.test) for c in clients), strict=True))
         data = ClientData(clients[0].info, train, test)
+        write_json(self._environment_file, environment(device))
         set_precision(tuning.tf32)
         window = window_of(data, side)
         recordings = recordings_of(data, device, progress.warned)
@@ -121,7 +129,7 @@ class Supervised:
         save_model(self.model, network.backbone.cpu(), card)
 
 
-def _pooled(parts: Iterable[Examples]) -> Examples:
+def _pool(parts: Iterable[Examples]) -> Examples:
     """All clients' recordings together, (N, T, H, W, 3); each is its own."""
     parts = [part for part in parts if len(part)]
     return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

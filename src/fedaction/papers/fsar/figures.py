@@ -6,8 +6,17 @@ numbers are in the text; where a curve ends in a value that a table prints, that
 
 from __future__ import annotations
 
-from fedaction.papers.fsar.tables import FSAR, TABLE_3, VANILLA, WITHOUT_ATS, WITHOUT_MKD, matrices
-from fedaction.papers.item import DATASETS, Column, Item, Row
+from fedaction.papers.fsar.tables import (
+    DATASETS,
+    HEADLINE,
+    TABLE_3,
+    VANILLA,
+    WITHOUT_ATS,
+    WITHOUT_MKD,
+    matrices,
+    over_five,
+)
+from fedaction.papers.item import Column, Item, ItemRow
 
 _LAST = "Values are those of the last round; the paper's are the ones its {} prints for the same models."
 _BLUE, _PURPLE, _GREEN, _ORANGE = "#3b6fb6", "#7a4fa3", "#3f9b57", "#e08a2b"
@@ -21,26 +30,26 @@ def _of(values: tuple[float | None, ...], *clients: int) -> tuple[float | None, 
     return tuple(values[client] for client in clients)
 
 
-FIG_2 = Item(
+FIG_2 = over_five(
     "fsar/fig2",
     "FSAR, Figure 2. Test accuracy (%) over rounds: plain averaging beside FSAR",
     "figure",
     shows="curves",
     rows=(
-        Row(("Vanilla FSAR",), "fedavg", {}, VANILLA, _BLUE),
-        Row(("FSAR",), "fsar", {}, FSAR, _PURPLE),
+        ItemRow(("Vanilla FSAR",), "fedavg", {}, VANILLA, _BLUE),
+        ItemRow(("FSAR",), "fsar", {}, HEADLINE, _PURPLE),
     ),
     notes=(_LAST.format("Table 1"),),
 )
 
-FIG_5 = Item(
+FIG_5 = over_five(
     "fsar/fig5",
     "FSAR, Figure 5. CKA similarity between clients' features, block by block",
     "figure",
     shows="cka",
     heads=("block",),
     digits=(3, 3),
-    rows=(Row(("Vanilla FSAR",), "fedavg"),),
+    rows=(ItemRow(("Vanilla FSAR",), "fedavg"),),
     notes=("Smaller values in deeper blocks are the paper's finding; it prints no numbers.",),
 )
 
@@ -51,9 +60,9 @@ FIG_7 = Item(
     shows="curves",
     columns=_columns(1, 3, 4),
     rows=(
-        Row(("FSAR",), "fsar", {}, _of(FSAR, 1, 3, 4), _PURPLE),
-        Row(("FSAR w/o MKD",), "fsar", {"mkd_blocks": 0}, _of(WITHOUT_MKD, 1, 3, 4), _GREEN),
-        Row(("FSAR w/o ATS",), "fsar", {"ats": False}, _of(WITHOUT_ATS, 1, 3, 4), _ORANGE),
+        ItemRow(("FSAR",), "fsar", {}, _of(HEADLINE, 1, 3, 4), _PURPLE),
+        ItemRow(("FSAR w/o MKD",), "fsar", {"mkd_blocks": 0}, _of(WITHOUT_MKD, 1, 3, 4), _GREEN),
+        ItemRow(("FSAR w/o ATS",), "fsar", {"ats": False}, _of(WITHOUT_ATS, 1, 3, 4), _ORANGE),
     ),
     notes=(_LAST.format("Table 1"),),
 )
@@ -67,7 +76,7 @@ FIG_8 = Item(
     digits=(3, 3),
     matrix="IU",
     columns=_columns(0, 2),
-    rows=(Row(("FSAR",), "fsar"),),
+    rows=(ItemRow(("FSAR",), "fsar"),),
 )
 
 _PAIRS = ((0, 4), (0, 2))
@@ -78,25 +87,30 @@ FIG_9 = Item(
     heads=("b",),
     digits=(1, 1),
     columns=tuple(
-        Column(f"{DATASETS[client]} (with {DATASETS[other]})", client, (first, second))
+        Column(
+            f"{DATASETS[client]} (with {DATASETS[other]})",
+            client,
+            (first, second),
+            federation=f"{DATASETS[first]} + {DATASETS[second]}",
+        )
         for first, second in _PAIRS
         for client, other in ((first, second), (second, first))
     ),
     rows=(
-        Row(("1",), "fsar", {"mkd_blocks": 1}, (None, None, None, None), "#b9a5d0"),
-        Row(("2",), "fsar", {"mkd_blocks": 2}, (None, 94.3, None, 90.8), _PURPLE),
-        Row(("3",), "fsar", {"mkd_blocks": 3}, (None, None, None, None), "#4a2d6b"),
+        ItemRow(("1",), "fsar", {"mkd_blocks": 1}, (None, None, None, None), "#b9a5d0"),
+        ItemRow(("2",), "fsar", {"mkd_blocks": 2}, (None, 94.3, None, 90.8), _PURPLE),
+        ItemRow(("3",), "fsar", {"mkd_blocks": 3}, (None, None, None, None), "#4a2d6b"),
     ),
     notes=("Of the paper's values, two are in its text; the others are not legible in what was transcribed.",),
 )
 
-FIG_10 = Item(
+FIG_10 = over_five(
     "fsar/fig10",
     "FSAR, Figure 10. Loss landscape",
     "figure",
     shows="landscape",
     digits=(3, 3),
-    rows=(Row(("Vanilla FSAR",), "fedavg", {}, (), _BLUE), Row(("FSAR",), "fsar", {}, (), _PURPLE)),
+    rows=(ItemRow(("Vanilla FSAR",), "fedavg", {}, (), _BLUE), ItemRow(("FSAR",), "fsar", {}, (), _PURPLE)),
 )
 
 S_FIG_1 = Item(
@@ -106,7 +120,7 @@ S_FIG_1 = Item(
     shows="curves",
     columns=_columns(2, 0),
     rows=tuple(
-        Row((label,), row.method, row.overrides, _of(tuple(row.paper), 2, 0), colour)
+        ItemRow((label,), row.method, row.overrides, _of(tuple(row.paper), 2, 0), colour)
         for label, row, colour in zip(
             ("A", "A + IM", "A + UM", "A + IM + UM"), TABLE_3.rows, (_BLUE, _GREEN, _ORANGE, _PURPLE), strict=False
         )
@@ -122,8 +136,8 @@ S_FIG_2 = Item(
     digits=(2, 1),
     columns=_columns(2),
     rows=(
-        Row(("FSAR",), "fsar", {}, (0.1,), _PURPLE),
-        Row(("centralised",), "central", {}, (0.7,), _BLUE),
+        ItemRow(("FSAR",), "fsar", {}, (0.1,), _PURPLE),
+        ItemRow(("centralised",), "central", {}, (0.7,), _BLUE),
     ),
     notes=(
         "An empirical statistic of one pair of datasets and one model: no mechanism adds noise, so this is not "
@@ -131,15 +145,15 @@ S_FIG_2 = Item(
     ),
 )
 
-S_FIG_3 = Item(
+S_FIG_3 = over_five(
     "fsar/s-fig3",
     "FSAR supplement, Figure 3. Local epochs K: test accuracy (%)",
     "figure",
     heads=("K",),
     rows=(
-        Row(("1",), "fsar", {}, FSAR, _PURPLE),
-        Row(("2",), "fsar", {"local_epochs": 2}, (None,) * 5, _GREEN),
-        Row(("3",), "fsar", {"local_epochs": 3}, (None,) * 5, _ORANGE),
+        ItemRow(("1",), "fsar", {}, HEADLINE, _PURPLE),
+        ItemRow(("2",), "fsar", {"local_epochs": 2}, (None,) * 5, _GREEN),
+        ItemRow(("3",), "fsar", {"local_epochs": 3}, (None,) * 5, _ORANGE),
     ),
     notes=("K = 1 is the paper's default, so its values are Table 1's; for K = 2 and 3 it prints no numbers.",),
 )
@@ -156,7 +170,7 @@ def _topology(number: int, matrix: str, which: str, *coefficients: float) -> Ite
         digits=(3, 3),
         matrix=matrix,
         columns=_columns(0, 2, 4),
-        rows=(Row((which,), "fsar", matrices(*coefficients)),),  # type: ignore[arg-type]
+        rows=(ItemRow((which,), "fsar", matrices(*coefficients)),),  # type: ignore[arg-type]
         notes=("The run is one of Table 3's.",),
     )
 

@@ -1,0 +1,39 @@
+"""FDARN as a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedaction.papers.cells import ItemCell, Workbench
+from fedaction.papers.fdarn.items import FDARN_ITEMS
+from fedaction.papers.fdarn.setting import FdarnSetting, fdarn_setting
+from fedaction.papers.item import Item, ItemRow
+from fedaction.papers.outcome import Value
+from fedaction.papers.paper import Paper, note_stand_ins
+
+
+class FdarnPaper(Paper[FdarnSetting]):
+    """FDARN (Yang et al., AAAI 2022): clients of different modalities."""
+
+    name = "fdarn"
+    title = "FDARN"
+    items = FDARN_ITEMS
+    rounds = 300
+
+    def setting(self, data: str, scale: str) -> FdarnSetting:
+        """See `Paper`."""
+        return fdarn_setting(data, scale)
+
+    def minutes(self, row: ItemRow) -> float:
+        """See `Paper`, on the stage; pFedMe takes five steps where others take one."""
+        epoch = {"fdarn": 0.35, "pfedme": 1.0, "metahar": 0.5}.get(row.method, 0.15)
+        return epoch * row.overrides.get("local_epochs", 2)
+
+    def notes(
+        self, item: Item, bench: Workbench[FdarnSetting], cells: Sequence[ItemCell], table: Sequence[Value]
+    ) -> list[str]:
+        """See `Paper`."""
+        return [note_stand_ins(bench.setting.stand_ins), *super().notes(item, bench, cells, table)]
+
+
+FDARN = FdarnPaper()

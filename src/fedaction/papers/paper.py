@@ -1,0 +1,111 @@
+"""What a paper is: its items, its settings, and whatever else differs between papers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic
+
+from fedaction.papers.cells import ItemCell, Workbench
+from fedaction.papers.item import Item, ItemRow
+from fedaction.papers.measure import Say, Values, has_mean, read_accuracies, read_curves, read_landscape
+from fedaction.papers.outcome import Value
+from fedaction.papers.setting import S
+from fedaction.papers.work import Work
+
+
+class Paper(ABC, Generic[S]):
+    """A paper: one object for each, in the list `fedaction.papers.PAPERS`.
+
+    Attributes:
+        name: what names of its items begin with, e.g. "fsar".
+        title: what people call it.
+        items: its tables and figures of results.
+        rounds: communication rounds of a run at the paper's scale.
+        effort: what else has to be said of how long runs take; follows on "300 rounds a run".
+        refused: keys of `--set` that mean nothing for its items, and why; "{}" is the item's name.
+    """
+
+    name: str
+    title: str
+    items: Sequence[Item]
+    rounds: int
+    effort: str = ""
+    refused: Mapping[str, str] = {}
+
+    # Before anything is run
+
+    @abstractmethod
+    def setting(self, data: str, scale: str) -> S:
+        """What the command's `--data` and `--scale` mean here. Raises RecipeError with a message for people."""
+
+    @abstractmethod
+    def minutes(self, row: ItemRow) -> float:
+        """How long a run at the small scale takes on two cores, measured, roughly."""
+
+    def cost(self, item: Item, scale: str) -> str:
+        """How long an item takes on two cores if no run is there; at the paper's scale, how much there is to run."""
+        if scale == "tiny" or not item.runs:
+            return "seconds"
+        if scale == "paper":
+            return f"{len(item.runs)} x {self.rounds} rounds"
+        return f"{max(1, round(sum(map(self.minutes, item.runs))))} min"
+
+    def needs(self, item: Item) -> str:
+        """What has to be there for an item, in words."""
+        runs = len(item.runs)
+        words = [f"{runs} run{'s' if runs > 1 else ''}"] if runs else []
+        if item.shows in ("cka", "landscape", "epsilon"):
+            words.append(f"{item.shows} analysis")
+        return ", ".join(words) or "nothing"
+
+    def work_count(self, item: Item) -> int:
+        """How many runs, or whatever stands in their place, an item takes with one seed."""
+        return len(item.runs)
+
+    def keys(self, item: Item, bench: Workbench[S]) -> set[str]:
+        """Keys of `--set` that mean something for one of an item's rows."""
+        return set[str]().union(*(bench.known(row.method or "fedavg") for row in item.rows))
+
+    def check(self, item: Item, bench: Workbench[S]) -> None:
+        """Raises RecipeError where keys for anything but runs cannot be used."""
+
+    def run_keys(self, item: Item, bench: Workbench[S]) -> dict[str, Any]:
+        """Recipe keys of all of an item's runs that follow from what was done before them."""
+        return {}
+
+    # What is carried out besides runs
+
+    def before_runs(self, item: Item, bench: Workbench[S]) -> Iterator[Sequence[Work]]:
+        """What an item needs before its runs, batch by batch; whatever is in a batch may run side by side."""
+        return iter(())
+
+    def after_runs(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell]) -> Iterator[Sequence[Work]]:
+        """What an item needs once its runs are done, likewise."""
+        return iter(())
+
+    # What is written
+
+    def length(self, item: Item, bench: Workbench[S]) -> int:
+        """How many rounds (the item's `across`) its runs have; 0 where nothing is run."""
+        return bench.overrides.get("rounds", bench.setting.base["rounds"]) if any(r.method for r in item.rows) else 0
+
+    def read(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell], say: Say) -> Values:
+        """An item's values, as it `shows` them, once all that it needs is done."""
+        if item.shows == "landscape":
+            return read_landscape(cells, say)
+        return read_accuracies(item, cells), read_curves(cells) if item.shows == "curves" else []
+
+    def notes(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell], table: Sequence[Value]) -> list[str]:
+        """What the reader must know about these values, besides the item's own notes."""
+        notes: list[str] = []
+        if item.shows == "accuracy" and has_mean(item):
+            notes.append("mean: over the row, ours and the paper's; the paper does not print it.")
+        if len(bench.seeds) > 1 and item.shows in ("topology", "landscape", "epsilon"):
+            notes.append(f"The picture shows seed {bench.seeds[0]}; numbers are over all seeds.")
+        return notes
+
+
+def note_stand_ins(stand_ins: Mapping[str, str]) -> str:
+    """A note that says what each of the paper's datasets or modalities is replaced by."""
+    return f"Stand-ins: {'; '.join(f'{ours} for {theirs}' for theirs, ours in stand_ins.items())}."

@@ -1,0 +1,176 @@
+"""What is carried out for an item, run by run, and on what it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from fedaction.federation.files import read_json
+from fedaction.federation.processes import start_worker
+from fedaction.federation.progress import Progress, Quiet
+from fedaction.report import run_and_report
+from fedaction.runs.recipe import Recipe
+from fedaction.runs.study import RunResult
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What values were computed on: the same configuration gives other ones on another processor.
+
+    Attributes:
+        device: e.g. "CPU (x86_64)" or a GPU's name.
+        torch: its version.
+    """
+
+    device: str
+    torch: str
+
+    @classmethod
+    def parse(cls, written: Mapping[str, Any]) -> Environment:
+        """From an `environment.json`, or what a result has of the same kind."""
+        on_gpu = written["device"] != "cpu"
+        device = written["device_name"] if on_gpu else f"{written['device_name']} ({written['processor']})"
+        return cls(device, written["packages"]["torch"])
+
+
+class Work(Protocol):
+    """Something to be carried out into a folder: a run, a distillation, an evaluation."""
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def configuration(self) -> str:
+        """The hash that its values are listed with; "" where there is none."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Where it is written, and resumed."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do."""
+        ...
+
+    @property
+    def environment(self) -> Environment:
+        """On what it ran, once it is done."""
+        ...
+
+    def execute(self, progress: Progress, one_core: bool = False) -> float:
+        """Does it, or what is left of it, on one core if asked to; its accuracy, or another score, 0 to 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """One federated run; see `Work`.
+
+    Attributes:
+        label: the row that asked for it first.
+        recipe: one method, one seed.
+        folder: its run directory.
+    """
+
+    label: str
+    recipe: Recipe
+    folder: Path
+
+    @property
+    def configuration(self) -> str:
+        """See `Work`."""
+        return self.recipe.configuration()
+
+    @property
+    def seed(self) -> int:
+        """See `Work`."""
+        return self.recipe.run.seeds[0]
+
+    @property
+    def done(self) -> bool:
+        """See `Work`; the report is what a run writes last."""
+        if not (self.folder / "result.json").exists() or not (self.folder / "report.html").exists():
+            return False
+        return self.result["complete"] and self.result["configuration"] == self.configuration
+
+    @property
+    def environment(self) -> Environment:
+        """See `Work`."""
+        return Environment.parse(read_json(self.folder / "environment.json"))
+
+    @property
+    def result(self) -> RunResult:
+        """What its result.json holds."""
+        return read_json(self.folder / "result.json")
+
+    def execute(self, progress: Progress, one_core: bool = False) -> float:
+        """See `Work`."""
+        settings = self.recipe.run.model_copy(update={"workers": 1} if one_core else {})
+        return run_and_report(replace(self.recipe, run=settings), self.folder, progress)["mean"]
+
+
+def carry_out(works: Iterable[Work], progress: Progress, jobs: int = 1) -> int:
+    """Carries out what is not done, each once; killed and called again, it resumes. Returns how many it executed.
+
+    With several `jobs`, that many run side by side, each in a process of its own: on a large GPU, which one small
+    run leaves mostly idle, or on many cores.
+    """
+    left = [work for work in {work.folder: work for work in works}.values() if not work.done]
+    if jobs == 1 or len(left) < 2:
+        for number, work in enumerate(left, 1):
+            work.execute(_NumberedProgress(progress, f"{number}/{len(left)} {work.label}"))
+        return len(left)
+    progress.started("runs", 0, len(left))
+    # Spawned, not forked: a forked process could not use the GPU.
+    with ProcessPoolExecutor(min(jobs, len(left)), get_context("spawn"), initializer=start_worker) as pool:
+        try:
+            futures = [pool.submit(_execute_in_worker, work) for work in left]
+            for number, future in enumerate(as_completed(futures), 1):
+                progress.advanced("runs", number, future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return len(left)
+
+
+def _execute_in_worker(work: Work) -> float:
+    torch.set_num_threads(1)
+    try:
+        return work.execute(Quiet(), one_core=True)
+    except Exception as error:
+        error.add_note(f"This was {work.label}, seed {work.seed}.")
+        raise
+
+
+class _NumberedProgress:
+    """A `Progress` that says which of many it is."""
+
+    def __init__(self, progress: Progress, prefix: str) -> None:
+        self._progress, self._prefix = progress, prefix
+
+    def started(self, label: str, round: int, rounds: int) -> None:
+        """See `Progress`."""
+        self._progress.started(f"{self._prefix}: {label}", round, rounds)
+
+    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+        """See `Progress`."""
+        self._progress.advanced(f"{self._prefix}: {label}", round, accuracy)
+
+    def warned(self, message: str) -> None:
+        """See `Progress`."""
+        self._progress.warned(message)
