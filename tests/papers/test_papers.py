@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedaction import papers
 from fedaction.federation.files import read_json, write_json
@@ -60,8 +61,8 @@ def test_costs_and_needs(item: Item):
 
 
 def test_an_environment_names_the_processor_or_the_gpu():
-    written = {"device": "cpu", "device_name": "CPU", "processor": "arm64", "packages": {"torch": "2.9.0"}}
-    assert Environment.parse(written) == Environment("CPU (arm64)", "2.9.0")
+    written = {"device": "cpu", "device_name": "Neoverse-N1, DEFAULT", "packages": {"torch": "2.9.0"}}
+    assert Environment.parse(written) == Environment("Neoverse-N1, DEFAULT", "2.9.0")
     written |= {"device": "cuda", "device_name": "NVIDIA H200"}
     assert Environment.parse(written) == Environment("NVIDIA H200", "2.9.0")
 
@@ -70,7 +71,9 @@ def test_values_of_two_devices_name_both(tmp_path):
     options = ("fsar/s-table5", "--device", "cpu", "--out", tmp_path)
     first = document(*options)
     (only,) = first["environments"]
-    assert only["device"].startswith("CPU") and only["torch"] == version("torch")
+    assert only["device"].endswith(f", {torch.backends.cpu.get_cpu_capability()}") and only["torch"] == version(
+        "torch"
+    )
     page = Path(first["files"]["md"]).read_text(encoding="utf-8")
     assert page.endswith(f"\n\nRun on {only['device']}, torch {only['torch']}.\n")
     bench = Workbench(papers.FSAR, "stage", "tiny", tmp_path)

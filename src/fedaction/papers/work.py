@@ -24,7 +24,7 @@ class Environment:
     """What values were computed on: the same configuration gives other ones on another processor.
 
     Attributes:
-        device: e.g. "CPU (x86_64)" or a GPU's name.
+        device: the processor's model with the instructions used, or a GPU's name.
         torch: its version.
     """
 
@@ -34,9 +34,7 @@ class Environment:
     @classmethod
     def parse(cls, written: Mapping[str, Any]) -> Environment:
         """From an `environment.json`, or what a result has of the same kind."""
-        on_gpu = written["device"] != "cpu"
-        device = written["device_name"] if on_gpu else f"{written['device_name']} ({written['processor']})"
-        return cls(device, written["packages"]["torch"])
+        return cls(written["device_name"], written["packages"]["torch"])
 
 
 class Work(Protocol):

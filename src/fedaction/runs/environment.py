@@ -28,14 +28,25 @@ def environment(device: torch.device) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": platform.machine(),
         "device": device.type,
-        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor_name(),
         "git_revision": _git_revision(),
     }
 
 
+def _processor_name() -> str:
+    """The processor's model and the instructions that torch uses on it: trained values depend on both."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    model = models[0] if models and models[0] else platform.processor() or platform.machine()
+    return f"{model}, {torch.backends.cpu.get_cpu_capability()}"
+
+
 def _git_revision() -> str | None:
     try:
-        found = subprocess.run(
+        done = subprocess.run(
             ["git", "rev-parse", "HEAD"],
             cwd=Path(__file__).parent,
             capture_output=True,
@@ -45,4 +56,4 @@ def _git_revision() -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+    return done.stdout.strip() or None

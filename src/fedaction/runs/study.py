@@ -56,6 +56,8 @@ class RunResult(TypedDict):
     configuration: str
     engine: str
     device: str
+    device_name: str
+    torch: str
     complete: bool
     seeds: NotRequired[dict[str, float]]
     baselines: NotRequired[dict[str, RunResult]]
@@ -192,6 +194,8 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "configuration": recipe.configuration(),
         "engine": recipe.run.engine,
         "device": machine["device"],
+        "device_name": machine["device_name"],
+        "torch": machine["packages"]["torch"],
         "complete": last == recipe.run.rounds,
     }
 
