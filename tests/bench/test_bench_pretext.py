@@ -32,7 +32,7 @@ def test_the_plain_loop_does_the_same_work_as_the_engine(double, task):
         before = {n: t.detach().clone() for n, t in tensors_of(loop.module).items()}
         loss = loop.epoch(phones[jobs[1].client].train.x, jobs[1])
         assert loss == pytest.approx(update.metrics["loss"], rel=1e-9)
-        found = {**update.tree, **update.local}
+        found = {**update.tree, **engine.store.pending(update.client)}
         assert found.keys() == tensors_of(loop.module).keys()
         for n, tensor in tensors_of(loop.module).items():
             torch.testing.assert_close(tensor.detach(), found[n], atol=1e-10, rtol=1e-10, msg=f"{options} {n}")
