@@ -15,7 +15,7 @@ from fedaction.data.layout import FLORENCE_15
 from fedaction.data.preprocess import centre
 from fedaction.data.public.cache import prepare_public
 from fedaction.data.public.readers import READERS
-from fedaction.data.sources.every import FeatureSource, PublicSource, StageFeatureSource, StageSource, StoreSource
+from fedaction.data.sources import FeatureSource, PublicSource, StageFeatureSource, StageSource, StoreSource
 from fedaction.data.store import clients_from_store
 from fedaction.federation.seeds import numpy_generator
 from fedaction.federation.settings import RecipeError

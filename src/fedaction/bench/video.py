@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from fedaction.data.clips.decode import VideoError, probe, read_all, read_clips
-from fedaction.data.clips.spec import ClipSpec, starts_of_all
+from fedaction.data.clips.spec import ClipSpec, spread_clips
 from fedaction.federation.seeds import numpy_generator
 
 
@@ -39,7 +39,7 @@ def bench_video(
 
     Args:
         path: a video; None: one of 320 x 240 in H.264 is made.
-        spec: what a clip is; default: `ClipSpec()`.
+        spec: what a clip is; default: 8 frames of 112 x 112 pixels, scaled to 128.
         rounds: timed turns.
         frames: of the video that is made.
         tick: hears how it goes.
@@ -52,7 +52,7 @@ def bench_video(
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}")
-    spec = spec or ClipSpec()
+    spec = spec or ClipSpec(crop=112)
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
             made = make_video(Path(folder) / "made.mp4", frames=frames)
@@ -93,7 +93,7 @@ def bare(path: Path, spec: ClipSpec, *, by_torch: bool = False) -> list[npt.NDAr
         for number, frame in enumerate(container.decode(stream)):
             if number % spec.stride:
                 continue
-            scale = (spec.short_side or min(frame.height, frame.width)) / min(frame.height, frame.width)
+            scale = spec.side / min(frame.height, frame.width)
             height, width = round(frame.height * scale), round(frame.width * scale)
             if by_torch:
                 rgb = torch.from_numpy(scaler.reformat(frame, format="rgb24", **one).to_ndarray())
@@ -110,8 +110,8 @@ def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Callable[[str], None])
     read = len(bare(path, spec))  # how many there are; and the file is in the system's cache for all
     if read < spec.frames:
         raise VideoError(f"{path} has {read} frames at this stride, too few for one clip of {spec.frames}")
-    starts = starts_of_all((read - 1) * spec.stride + 1, spec)
-    sizes: dict[str, Any] = {"short_side": spec.short_side, "crop": spec.crop}
+    starts = spread_clips(torch.tensor([(read - 1) * spec.stride + 1]), spec.frames, spec.stride, 0).start.tolist()
+    sizes: dict[str, Any] = {"short_side": spec.side, "crop": spec.square}
     contenders: dict[str, Callable[[], object]] = {
         "bare": lambda: bare(path, spec),
         "clips": lambda: read_all(path, spec.frames, spec.stride, **sizes),

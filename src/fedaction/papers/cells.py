@@ -17,8 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from fedaction.data.sources.clips import CLIP_SOURCES
-from fedaction.data.sources.every import SOURCES
+from fedaction.data.sources import CLIP_SOURCES, SOURCES
 from fedaction.federation.files import read_json, write_json
 from fedaction.federation.processes import start_worker
 from fedaction.federation.progress import Progress

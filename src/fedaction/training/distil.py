@@ -19,7 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaction.data.clips.files import ClipData, check_data, classes_of, clips_of, identity_of, window_of
+from fedaction.data.client import ClientData
+from fedaction.data.clips.clips import check_clips, digest_of
+from fedaction.data.clips.window import window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.clips import accuracy_of
 from fedaction.federation.files import clear_partial, only_one, read_json, write_atomically, write_json
@@ -104,7 +106,7 @@ def stages_of(recipe: DistilRecipe) -> list[Stage]:
 
 
 def run_distil(
-    recipe: DistilRecipe, folder: Path, progress: Progress | None = None, data: ClipData | None = None
+    recipe: DistilRecipe, folder: Path, progress: Progress | None = None, data: ClientData | None = None
 ) -> DistilResult:
     """Trains a recipe's chain for each of its seeds, or what is left of that.
 
@@ -112,7 +114,7 @@ def run_distil(
         recipe: what to train.
         folder: a new or empty directory, or that of the same recipe when it goes on.
         progress: hears how it goes.
-        data: clips to use instead of those that the recipe names.
+        data: a client with all clips, in place of what the recipe names.
 
     Returns:
         The result, which is also `result.json` in the directory.
@@ -122,8 +124,8 @@ def run_distil(
     device = choose_device(settings.device)
     check_precision(settings.precision, device)
     _check_folder(recipe, folder)
-    data = recipe.source.load(settings.data_seed) if data is None else data
-    check_data(data, f"data = {settings.data!r}")
+    data = recipe.source.pool(settings.data_seed) if data is None else data
+    check_clips(data, f"data = {settings.data!r}")
     window = window_of(data, settings.crop, settings.augment_pad, settings.augment_flip)
     given = _given_teacher(recipe, data)
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,13 +136,13 @@ def run_distil(
         write_atomically(folder / "recipe.toml", dump_distil_recipe(recipe).encode())
         write_json(folder / "environment.json", environment(device))
         set_precision(settings.tf32)
-        splits = Splits(*clips_of(data, device, progress.warned), window, device)
+        splits = Splits(data.train.on(device), data.test.on(device), window, device)
         counts = {"train": len(splits.train), "test": len(splits.test)}
         write_json(folder / "data.json", {"sha256": digest, **counts})
         found: dict[str, list[StageResult]] = {}
         for position, seed in enumerate(settings.seeds):
             home = folder if position == 0 else folder / "seeds" / str(seed)
-            chain = Chain(recipe, seed, home, splits, classes_of(data), digest, given, progress)
+            chain = Chain(recipe, seed, home, splits, data.info.classes, digest, given, progress)
             found[str(seed)] = [chain.stage(stage) for stage in stages_of(recipe)]
         result = _result(recipe, folder, found, device)
         write_json(folder / "result.json", result)
@@ -206,13 +208,13 @@ class Chain:
         save_model(home / "model.safetensors", network, self._card(stage))
 
     def _teacher(self, name: str, home: Path) -> ResNet3D | Tensor:
-        """Who teaches a stage: the network itself where clips are augmented, else its logits of them."""
+        """Who teaches a stage: the network itself where clips are other ones each time, else its logits of them."""
         settings, splits = self.recipe.settings, self.splits
         path = self.folder / name / "model.safetensors"
         network = load_model(path)[0].to(splits.device)
         if settings.channels_last:
             network.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue, reportUnknownMemberType]
-        if settings.augment:
+        if settings.augment or splits.train.fresh:
             return network.requires_grad_(False)
 
         def compute() -> NDArray[np.float32]:
@@ -254,8 +256,8 @@ class Chain:
         }
         return Card(
             classes=self.classes,
-            frames=splits.train.frames,
-            stride=self.recipe.source.stride,
+            frames=splits.train.shape[0],
+            stride=self.recipe.source.clip[0],
             resize=min(splits.window.frame),
             crop=splits.window.size[0],
             provenance=provenance,
@@ -281,7 +283,7 @@ class Chain:
         }
 
 
-def _given_teacher(recipe: DistilRecipe, data: ClipData) -> str:
+def _given_teacher(recipe: DistilRecipe, data: ClientData) -> str:
     """The hash of a given teacher's file, once it is seen to fit; "" where none is given."""
     settings = recipe.settings
     if not settings.teacher:
@@ -292,7 +294,7 @@ def _given_teacher(recipe: DistilRecipe, data: ClipData) -> str:
             f"teacher: {settings.teacher} is a ResNet-{arguments['depth']}, but the chain begins with "
             f"{settings.chain[0]}"
         )
-    classes = classes_of(data)
+    classes = data.info.classes
     if card.classes != classes:
         raise ValueError(
             f"teacher: {settings.teacher} knows {len(card.classes)} classes, {', '.join(card.classes[:3])}, ...; the "
@@ -320,9 +322,9 @@ def _check_folder(recipe: DistilRecipe, folder: Path) -> None:
             )
 
 
-def _check_data(folder: Path, data: ClipData) -> str:
+def _check_data(folder: Path, data: ClientData) -> str:
     """The hash of the clips; a directory that was begun with others is refused."""
-    digest, record = identity_of(data), folder / "data.json"
+    digest, record = digest_of(data), folder / "data.json"
     if record.exists() and read_json(record).get("sha256") != digest:
         raise ValueError(
             f"{folder} was begun with other clips than the recipe now gives; bring them back, or distil into another "

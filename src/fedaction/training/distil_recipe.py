@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 from pydantic.fields import FieldInfo
 
-from fedaction.data.sources.clips import CLIP_SOURCES, ClipSource
+from fedaction.data.sources import CLIP_SOURCES
+from fedaction.data.sources.base import ClipSource
 from fedaction.federation.settings import (
     HOW,
     RecipeError,
@@ -46,8 +47,8 @@ class DistilSettings(Settings):
     seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
     """One chain per seed; results are means over them."""
     # Clips and a given teacher are hashed by what is in them, so the keys that name them do not count.
-    data: str = Field("footage", json_schema_extra=HOW)
-    """Where clips come from: footage (synthetic), videos, or arrays (clips as NumPy files)."""
+    data: str = Field("stage_video", json_schema_extra=HOW)
+    """Where clips come from: stage_video (synthetic), video, arrays (NumPy files); clients are put together."""
     data_seed: int = Field(0, json_schema_extra=HOW)
     """What the data itself is drawn from; the same for every seed."""
 
@@ -163,8 +164,8 @@ def parse_distil_recipe(values: Mapping[str, Any], origin: str = "the recipe") -
     check_flat(values, origin)
     if "method" in values and "chain" not in values:
         raise RecipeError(f"{origin}: this is a recipe of a federated run; use `fedaction run` for it")
-    check_choice({"data": "footage", **values}, "data", CLIP_SOURCES, origin)
-    kind = CLIP_SOURCES[values.get("data", "footage")]
+    check_choice({"data": "stage_video", **values}, "data", CLIP_SOURCES, origin)
+    kind = CLIP_SOURCES[values.get("data", "stage_video")]
     parsed = parse_settings(values, {"settings": DistilSettings, "source": kind}, origin)
     settings, source = parsed["settings"], parsed["source"]
     assert isinstance(settings, DistilSettings) and isinstance(source, ClipSource)

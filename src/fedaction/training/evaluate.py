@@ -18,10 +18,13 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
+from fedaction.data.client import ClientData
 from fedaction.data.clips.augment import Augmentation
-from fedaction.data.clips.batches import Clips, Window
-from fedaction.data.clips.files import ClipData, check_data, classes_of, identity_of, recordings_of, window_of
+from fedaction.data.clips.clips import Clips, check_clips, digest_of, recordings_of
+from fedaction.data.clips.recordings import Recordings
+from fedaction.data.clips.window import Window, window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
+from fedaction.evaluation.clips import recordings_in
 from fedaction.federation.files import write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.seeds import generator
@@ -86,7 +89,7 @@ def run_evaluate(
     recipe: EvaluateRecipe,
     result_file: Path | None = None,
     progress: Progress | None = None,
-    data: ClipData | None = None,
+    data: ClientData | None = None,
     folder: Path | None = None,
 ) -> EvaluateResult:
     """Evaluates a network: a model file's, a run's or a checkpoint's, or one with random weights.
@@ -96,7 +99,7 @@ def run_evaluate(
         recipe: what to measure on what.
         result_file: where the result is written; it must not be there yet.
         progress: hears how it goes.
-        data: recordings to use instead of those that the recipe names.
+        data: a client with all recordings, in place of what the recipe names.
         folder: a directory that keeps what is found, and goes on when it is given again; the result is its
             `result.json`.
     """
@@ -111,13 +114,13 @@ def run_evaluate(
     if folder is not None:
         check_folder(folder)
     backbones = Backbones(model, settings, progress)
-    data = recipe.source.load(settings.data_seed) if data is None else data
-    check_data(data, f"data = {settings.data!r}")
-    window, digest = window_of(data, settings.crop), identity_of(data)
+    data = recipe.source.pool(settings.data_seed, whole=True) if data is None else data
+    check_clips(data, f"data = {settings.data!r}")
+    window, digest = window_of(data, settings.crop), digest_of(data)
     set_precision(settings.tf32)
-    looked_at, tuned_on = splits_of(settings, data, window, device, progress)
+    looked_at, tuned_on = splits_of(settings, data, window, device)
     backbones.compare(looked_at, progress)
-    evaluation = Evaluation(settings, looked_at, tuned_on, len(classes_of(data)), progress)
+    evaluation = Evaluation(settings, looked_at, tuned_on, len(data.info.classes), progress)
     about = {"model": backbones.about["sha256"] or RANDOM, "recordings": digest}
     with kept_in(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
         seeds, perturbed = _measure(evaluation, backbones, parts)
@@ -127,10 +130,10 @@ def run_evaluate(
             "data": {
                 "data": settings.data,
                 "sha256": digest,
-                "classes": list(classes_of(data)),
+                "classes": list(data.info.classes),
                 "clips": [len(looked_at.train), len(looked_at.test)],
-                "frames": looked_at.train.frames,
-                "recordings": [looked_at.train.recordings, looked_at.test.recordings],
+                "frames": looked_at.train.shape[0],
+                "recordings": [len(recordings_in(split)[1]) for split in (looked_at.train, looked_at.test)],
             },
             "seeds": seeds,
             "mean": {
@@ -203,20 +206,28 @@ def _part(
 
 
 def splits_of(
-    settings: EvaluateSettings, data: ClipData, window: Window, device: torch.device, progress: Progress
+    settings: EvaluateSettings, data: ClientData, window: Window, device: torch.device
 ) -> tuple[Splits, Splits]:
     """Clips for retrieval and the probe, and clips for fine-tuning, of the same recordings."""
-    train, test = recordings_of(data, device, progress.warned)
+    train, test = (recordings_of(split).on(device) for split in (data.train, data.test))
     frames = min(settings.clip_frames, int(max(train.lengths.max(), test.lengths.max())))
     even = [Clips.spread(part, frames, settings.clip_stride, settings.clips) for part in (train, test)]
-    tuned_on = Splits(
-        Clips.anywhere(train, frames, settings.finetune_stride),
-        Clips.spread(test, frames, settings.finetune_stride, settings.clips),
+    tuned_on = tuning_splits(settings, train, test, frames, window, device)
+    return Splits(even[0], even[1], window, device), tuned_on
+
+
+def tuning_splits(
+    settings: EvaluateSettings, train: Recordings, test: Recordings, frames: int, window: Window, device: torch.device
+) -> Splits:
+    """Clips for fine-tuning: of each recording one from another place each time, for test some evenly spread."""
+    stride = settings.finetune_stride
+    return Splits(
+        Clips.spread(train, frames, stride, 1, anew=True),
+        Clips.spread(test, frames, stride, settings.clips),
         window,
         device,
         augmentation_of(settings, window),
     )
-    return Splits(even[0], even[1], window, device), tuned_on
 
 
 def augmentation_of(settings: EvaluateSettings, window: Window) -> Augmentation:
@@ -282,7 +293,7 @@ class Backbones:
         """Warns of clips unlike those that the network was trained on."""
         if self.card is None:
             return
-        here = (splits.train.frames, splits.window.size[0])
+        here = (splits.train.shape[0], splits.window.size[0])
         trained = (self.card.frames, self.card.crop)
         if here != trained:
             progress.warned(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedaction.data.clips.container import VideoError, decoded, opened, packets, quarter_turns
-from fedaction.data.clips.picture import Corner, Painter, Pixels
+from fedaction.data.clips.picture import Painter, Pixels
 from fedaction.data.clips.seek import FrameIndex, index_of
 
 if TYPE_CHECKING:
@@ -105,24 +105,9 @@ def stream(
     with opened(path, threads) as (container, found):
         for frame in decoded(container, found):
             empty = False
-            yield painter.cut(painter(frame), None).copy()
+            yield painter.cut(painter(frame)).copy()
         if empty:
             raise VideoError(f"{path}: no frame of it can be decoded")
-
-
-def read_clip(
-    path: str | Path,
-    start: int,
-    frames: int,
-    stride: int = 1,
-    *,
-    short_side: int | None = None,
-    crop: int | None = None,
-    corner: Corner | None = None,
-) -> Pixels:
-    """Frames start, start + stride, ... of a file, (frames, H, W, 3) uint8. See `read_clips`."""
-    corners = None if corner is None else [corner]
-    return read_clips(path, [start], frames, stride, short_side=short_side, crop=crop, corners=corners)[0]
 
 
 def read_clips(
@@ -133,7 +118,6 @@ def read_clips(
     *,
     short_side: int | None = None,
     crop: int | None = None,
-    corners: Sequence[Corner] | None = None,
 ) -> Pixels:
     """Windows of a file in one pass over it, (N, frames, H, W, 3) uint8, RGB.
 
@@ -147,22 +131,18 @@ def read_clips(
         stride: from one frame of a window to its next.
         short_side: pixels of the shorter side after scaling (bilinear over all pixels that fall into one, so that
             nothing flickers); the other follows. None: not scaled.
-        crop: side of the square that is cut out; None: the whole picture.
-        corners: where each window's square lies: shares of the free space above it and to its left, in [0, 1).
-            None: in the centre.
+        crop: side of the square that is cut from the middle; None: the whole picture.
     """
     path = Path(path)
     if frames < 1 or stride < 1 or min(starts, default=-1) < 0:
         raise ValueError(f"need starts from 0, and frames and stride from 1; got {list(starts)}, {frames}, {stride}")
-    if corners is not None and len(corners) != len(starts):
-        raise ValueError(f"{len(corners)} corners for {len(starts)} windows")
     places: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for clip, start in enumerate(starts):
         for position in range(frames):
             places[start + position * stride].append((clip, position))
     wanted = sorted(places)
     gaps = np.diff([0, *wanted])
-    sink = _Sink(path, places, (len(starts), frames), Painter(path, short_side, crop), corners)
+    sink = _Sink(path, places, (len(starts), frames), Painter(path, short_side, crop))
     if gaps.max() < _WORTH_SEEKING or not _read_by_seeking(path, wanted, sink):
         _read_from_start(path, wanted[-1], sink)
     return sink.finish(starts)
@@ -182,7 +162,7 @@ def read_all(
     with opened(path, 1) as (container, found):
         for number, frame in enumerate(decoded(container, found)):
             if number % stride == 0:
-                kept.append(painter.cut(painter(frame), None).copy())
+                kept.append(painter.cut(painter(frame)).copy())
     if not kept:
         raise VideoError(f"{path}: no frame of it can be decoded")
     clips = max(len(kept) // frames, 1)
@@ -198,9 +178,8 @@ class _Sink:
         places: dict[int, list[tuple[int, int]]],
         shape: tuple[int, int],
         painter: Painter,
-        corners: Sequence[Corner] | None,
     ) -> None:
-        self._path, self._places, self._shape, self._painter, self._corners = path, places, shape, painter, corners
+        self._path, self._places, self._shape, self._painter = path, places, shape, painter
         self._clips: Pixels | None = None
         self._filled = np.zeros(shape, dtype=bool)
         self.frames = 0
@@ -209,12 +188,11 @@ class _Sink:
         """Takes frame `number` if any window has it."""
         if number not in self._places:
             return
-        picture = self._painter(frame)
+        picture = self._painter.cut(self._painter(frame))
+        if self._clips is None:
+            self._clips = np.zeros((*self._shape, *picture.shape), dtype=np.uint8)
         for clip, position in self._places[number]:
-            part = self._painter.cut(picture, None if self._corners is None else self._corners[clip])
-            if self._clips is None:
-                self._clips = np.zeros((*self._shape, *part.shape), dtype=np.uint8)
-            self._clips[clip, position] = part
+            self._clips[clip, position] = picture
             self._filled[clip, position] = True
 
     def finish(self, starts: Sequence[int]) -> Pixels:

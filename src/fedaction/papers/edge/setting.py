@@ -68,7 +68,7 @@ def edge_setting(data: str, scale: str) -> Setting:
     if data == "real":
         sets = {
             HMDB51: {"video_set": "airtlab", "video_task": "action", "video_by": "camera"},
-            UCF101: {"video_set": "utd_depth", "video_by": "person"},
+            UCF101: {"video_set": "utd_depth", "video_by": "person", "video_split": "share"},
         }
         # As far from frame to frame as in the clips that the student has learnt from.
         sets = {
@@ -104,7 +104,7 @@ def _folder(data: str, scale: Scale) -> Setting:
     about = f"the paper's datasets: {', '.join(there)}"
     models = _stage(scale)
     if KINETICS in there:
-        models = {"data": "videos", "video_set": "kinetics400", "video_root": str(there[KINETICS])}
+        models = {"data": "video", "video_set": "kinetics400", "video_root": str(there[KINETICS])}
         models |= {"video_side": _side(scale), "crop": _SIDE[scale]}
     else:
         about += "; the student is distilled on the synthetic stage"
@@ -118,11 +118,13 @@ def _side(scale: Scale) -> int:
 
 
 def _square(scale: Scale) -> dict[str, Any]:
-    return {"video_side": _side(scale), "video_crop": _SIDE[scale]}
+    """Clips; but for the paper's scale always the same ones, so that frozen stages look at each once."""
+    return {"video_side": _side(scale), "video_crop": _SIDE[scale], "video_fresh": scale == "paper"}
 
 
 def _stage(scale: Scale) -> dict[str, Any]:
-    return {"data": "footage", "stage_domain": "wide", "stage_size": _SIDE[scale], **_WIDE[scale]}
+    alone = {"stage_clients": 1, "stage_heterogeneity": 0.0}
+    return {"data": "stage_video", "stage_domain": "wide", "stage_size": _SIDE[scale], **alone, **_WIDE[scale]}
 
 
 def _setting(

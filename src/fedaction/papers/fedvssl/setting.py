@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedaction.data.sources import CLIP_SOURCES
 from fedaction.data.sources.base import data_root
-from fedaction.data.sources.clips import RECORDING_SOURCES
 from fedaction.federation.settings import RecipeError
 from fedaction.papers.fedvssl.items import DOWNSTREAM, EIGHT, FOUR, HMDB, IID, POOLED, SHORT, UCF
 from fedaction.papers.setting import Scale, Setting, known_scale
@@ -83,7 +83,7 @@ _EVALUATE: dict[Scale, dict[str, Any]] = {
     },
     "paper": {},
 }
-# Recordings of each action; people and views of the queries are others than the gallery's.
+# Recordings of each action, all in one place; people and views of the queries are others than the gallery's.
 _FOOTAGE: dict[Scale, dict[str, Any]] = {
     "tiny": {
         **{"stage_train": 1, "stage_test": 1, "stage_people": 2, "stage_test_people": 2},
@@ -151,7 +151,7 @@ def schedule(setting: Setting, data: str, given: Mapping[str, Any]) -> dict[str,
 
 def evaluation_keys(setting: Setting) -> set[str]:
     """Keys of `fedaction evaluate` that a user may set: those that the item, the run or `--data` does not decide."""
-    sources = [RECORDING_SOURCES[keys.get("data", "footage")] for keys in setting.downstream.values()]
+    sources = [CLIP_SOURCES[keys.get("data", "stage_video")] for keys in setting.downstream.values()]
     known = {key for kind in (EvaluateSettings, *sources) for key in kind.model_fields}
     return known - {*NOT_EVALUATION, "name", "seeds", "data", "stage_domain", "video_set", "video_root"}
 
@@ -183,11 +183,12 @@ def _found(root: Path, names: Sequence[str]) -> Path:
 
 
 def _footage(scale: Scale) -> dict[str, dict[str, Any]]:
-    return {name: {"stage_domain": domain, **_FOOTAGE[scale]} for name, domain in _DOMAINS.items()}
+    alone = {"stage_clients": 1, "stage_heterogeneity": 0.0}
+    return {name: {"stage_domain": domain, **alone, **_FOOTAGE[scale]} for name, domain in _DOMAINS.items()}
 
 
 def _videos(scale: Scale, sets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {name: {"data": "videos", "video_side": _side(scale), **own} for name, own in sets.items()}
+    return {name: {"data": "video", "video_side": _side(scale), **own} for name, own in sets.items()}
 
 
 def _side(scale: Scale) -> int:
@@ -211,7 +212,7 @@ def _setting(
     if phones:
         side, clients = _side(scale), _PHONES[scale]["stage_clients"]
         rest = {"data": "video", "frames": _PHONES[scale]["frames"], "video_clients": clients, **phones}
-        rest |= {"video_side": side, "video_crop": side, "video_test_clips": 1}
+        rest |= {"video_side": side, "video_test_clips": 1}
         iid = {"video_by": "equal"}
         divisions = {name: {"video_by": "classes", "video_classes": count} for name, count in classes.items()}
     base = {**_SHARED, **_RUN[scale]}
