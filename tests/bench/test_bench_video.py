@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+import torch
 
-from fedaction.bench.video import bare, bench_video, make_video
+from fedaction.bench.video import bare, bench_streamed, bench_video, make_video
 from fedaction.data.clips.decode import VideoError, read_all, stream
 from fedaction.data.clips.spec import ClipSpec
 
@@ -42,3 +43,15 @@ def test_a_file_of_ones_own(tmp_path):
         bench_video(make_video(tmp_path / "b.mp4", frames=5), rounds=1)
     with pytest.raises(ValueError, match="rounds"):
         bench_video(path, rounds=0)
+
+
+def test_learning_from_files_against_learning_from_memory(tmp_path):
+    path, ticks = make_video(tmp_path / "a.mp4", frames=30, height=48, width=64), list[str]()
+    device = torch.device("cpu")
+    result = bench_streamed(path, spec=SMALL, width=2, files=6, batch=2, rounds=1, device=device, tick=ticks.append)
+    assert ticks == ["held", "streamed", "decoded"] * 2 and result["device"] == "CPU" and result["cores"] >= 1
+    speeds = result["clips_per_second"]
+    assert abs(result["ratio"] - speeds["streamed"] / speeds["held"]) < 1e-9
+    assert abs(result["share_decoding"] - speeds["held"] / speeds["decoded"]) < 1e-9
+    with pytest.raises(ValueError, match="files 0"):
+        bench_streamed(path, files=0)

@@ -1,4 +1,4 @@
-"""Speed of reading clips, as ratios within one run: our reading against the bare decoder over the same frames."""
+"""Speed of reading clips, as ratios within one run: against the bare decoder, and against clips held in memory."""
 
 # PyAV and torch have partial type stubs.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,10 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from fedaction.data.clips.decode import VideoError, probe, read_all, read_clips
+from fedaction.data.clips.pool import pool_videos
 from fedaction.data.clips.spec import ClipSpec, spread_clips
-from fedaction.federation.seeds import numpy_generator
+from fedaction.data.clips.videos import VideoSample, VideoSet
+from fedaction.data.samples import Samples, take_each
+from fedaction.federation.processes import cores
+from fedaction.federation.seeds import generator, numpy_generator
+from fedaction.models.resnet3d import ResNet3D
 
 
 def bench_video(
@@ -60,6 +67,99 @@ def bench_video(
     return {"made": False} | _bench(Path(path), spec, rounds, tick)
 
 
+def bench_streamed(
+    path: str | Path | None = None,
+    *,
+    spec: ClipSpec | None = None,
+    width: int = 64,
+    files: int = 64,
+    batch: int = 8,
+    rounds: int = 3,
+    device: torch.device | None = None,
+    tick: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Training on clips that are decoded as they are wanted, against the same clips from memory.
+
+    A ResNet-18 learns from a fresh clip of each of `files` videos, an epoch from files and one from memory in turn,
+    `rounds` times over; the ratio is the median of those of each turn. Seconds are of the clock, since decoding goes
+    on while the network learns.
+
+    Args:
+        path: a video, which is read under as many names; None: one of 320 x 240 in H.264 is made.
+        spec: what a clip is; default: 8 frames of 112 x 112 pixels, scaled to 128.
+        width: of the network; the papers' is 64.
+        files: clips of an epoch.
+        batch: clips of a step.
+        rounds: timed turns.
+        device: where the network learns; None: a GPU if there is one.
+        tick: hears how it goes.
+
+    Returns:
+        Clips a second `streamed`, `held` and `decoded` (without learning), `cores` that decode, `ratio` of the first
+        to the second, and `share_decoding`, the time of decoding to that of learning from memory: below 1, decoding
+        keeps up where it has cores of its own.
+    """
+    if rounds < 1 or files < 1:
+        raise ValueError(f"rounds {rounds}, files {files}: both must be at least 1")
+    spec, device = spec or ClipSpec(crop=112), device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        source = make_video(Path(folder) / "made.mp4") if path is None else Path(path).absolute()
+        samples = [VideoSample(source, f"{n}", n % 2, "train") for n in range(files)]
+        videos = VideoSet("bench", ("a", "b"), (*samples, VideoSample(source, "test", 0, "test")))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that they are not held
+            streamed, held = (pool_videos(videos, spec, memory=most)[0].train.on(device) for most in (0, 2**60))
+        network = ResNet3D(18, 2, width).to(device)
+        works: dict[str, Callable[[], object]] = {
+            "held": lambda: _learn(held, network, batch),
+            "streamed": lambda: _learn(streamed, network, batch),
+            "decoded": lambda: [None for _ in take_each(streamed, *_order(streamed, batch))],
+        }
+        times: dict[str, list[float]] = {name: [] for name in works}
+        for turn in range(rounds + 1):  # the first warms up
+            for name, work in works.items():
+                tick(name)
+                start = time.perf_counter()
+                work()
+                if turn:
+                    times[name].append(time.perf_counter() - start)
+    speeds = {name: files / statistics.median(took) for name, took in times.items()}
+    pairs = {name: list(zip(times["held"], times[name], strict=True)) for name in ("streamed", "decoded")}
+    return {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+        "cores": cores(),
+        "spec": asdict(spec),
+        "width": width,
+        "files": files,
+        "batch": batch,
+        "rounds": rounds,
+        "clips_per_second": speeds,
+        "ratio": statistics.median(one / other for one, other in pairs["streamed"]),
+        "share_decoding": statistics.median(other / one for one, other in pairs["decoded"]),
+    }
+
+
+def _order(clips: Samples, batch: int) -> tuple[Tensor, Tensor | None]:
+    """The (steps, batch) clips of an epoch, and where they begin."""
+    rows = torch.arange(len(clips) // batch * batch).view(-1, batch)
+    return rows, clips.draw(rows, generator(0, "bench"))
+
+
+def _learn(clips: Samples, network: ResNet3D, batch: int) -> None:
+    """An epoch of SGD."""
+    rows, starts = _order(clips, batch)
+    optimiser = torch.optim.SGD(network.parameters(), lr=1e-4)
+    device = next(network.parameters()).device
+    labels = clips.labels[rows].to(device)
+    loss = torch.zeros((), device=device)
+    for step, x in enumerate(take_each(clips, rows, starts)):
+        optimiser.zero_grad()
+        loss = F.cross_entropy(network(x), labels[step])
+        loss.backward()
+        optimiser.step()
+    float(loss)  # which waits for a GPU
+
+
 def make_video(path: Path, *, frames: int = 300, height: int = 240, width: int = 320, rate: int = 30) -> Path:
     """Writes a video of a patch that wanders over a noisy ground, in H.264 or, where that is lacking, MPEG-4."""
     import av
@@ -86,7 +186,7 @@ def bare(path: Path, spec: ClipSpec, *, by_torch: bool = False) -> list[npt.NDAr
     from av.video.reformatter import VideoReformatter
 
     one: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
-    scaler, found = VideoReformatter(), list[npt.NDArray[np.uint8]]()
+    scaler, pictures = VideoReformatter(), list[npt.NDArray[np.uint8]]()
     with av.open(str(path), metadata_errors="ignore") as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
@@ -98,11 +198,11 @@ def bare(path: Path, spec: ClipSpec, *, by_torch: bool = False) -> list[npt.NDAr
             if by_torch:
                 rgb = torch.from_numpy(scaler.reformat(frame, format="rgb24", **one).to_ndarray())
                 picture = F.interpolate(rgb.permute(2, 0, 1)[None], (height, width), mode="bilinear", antialias=True)
-                found.append(picture[0].permute(1, 2, 0).numpy())
+                pictures.append(picture[0].permute(1, 2, 0).numpy())
             else:
                 scaled = scaler.reformat(frame, width, height, "rgb24", interpolation="BILINEAR", **one)
-                found.append(np.asarray(scaled.to_ndarray(), dtype=np.uint8))
-    return found
+                pictures.append(np.asarray(scaled.to_ndarray(), dtype=np.uint8))
+    return pictures
 
 
 def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Callable[[str], None]) -> dict[str, Any]:

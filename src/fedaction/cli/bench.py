@@ -79,21 +79,37 @@ def bench_fdarn(
 def bench_video(
     path: Annotated[Path | None, typer.Argument(help="A video; default: one that is made for it.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each contender.")] = 11,
+    train: Annotated[bool, typer.Option("--train", help="Learning from files against learning from memory.")] = False,
+    width: Annotated[int, typer.Option(min=1, help="With --train: of the ResNet-18; the papers' is 64.")] = 64,
+    files: Annotated[int, typer.Option(min=1, help="With --train: clips of an epoch.")] = 64,
+    device: Annotated[str, typer.Option(help="With --train: auto, cpu or cuda.")] = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Reading clips against the bare decoder over the same frames (1.00 = as fast)."""
     from fedaction.bench import video as bench
+    from fedaction.engines.base import choose_device
 
     try:
         with err.status("measuring") as status:
-            result = bench.bench_video(path, rounds=rounds, tick=lambda what: status.update(what))
+            if train:
+                where = choose_device(device)
+                result = bench.bench_streamed(
+                    path, width=width, files=files, rounds=rounds, device=where, tick=lambda what: status.update(what)
+                )
+            else:
+                result = bench.bench_video(path, rounds=rounds, tick=lambda what: status.update(what))
     except (ValueError, OSError) as error:
         raise fail(str(error)) from None
     if as_json:
         print(json.dumps(result))
-        return
-    for what, key in (("all clips", "ratio"), ("clips by their first frames", "ratio_windows")):
-        out.print(f"{what}: {result[key]:.2f} of the bare decoder's speed", highlight=False)
+    elif train:
+        for name, speed in result["clips_per_second"].items():
+            out.print(f"{name}: {speed:,.1f} clips a second", highlight=False)
+        where = f"{result['device']}, {result['cores']} cores"
+        out.print(f"from files: {result['ratio']:.2f} of the speed from memory ({where})", highlight=False)
+    else:
+        for what, key in (("all clips", "ratio"), ("clips by their first frames", "ratio_windows")):
+            out.print(f"{what}: {result[key]:.2f} of the bare decoder's speed", highlight=False)
 
 
 @bench_app.command("pretext")
