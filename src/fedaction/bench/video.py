@@ -82,7 +82,8 @@ def bench_streamed(
 
     A ResNet-18 learns from a fresh clip of each of `files` videos, an epoch from files and one from memory in turn,
     `rounds` times over; the ratio is the median of those of each turn. Seconds are of the clock, since decoding goes
-    on while the network learns.
+    on while the network learns; on a machine that others use, too, `ratio_processor` is the steadier one: of
+    processor time over all threads, as if nothing went on side by side.
 
     Args:
         path: a video, which is read under as many names; None: one of 320 x 240 in H.264 is made.
@@ -116,15 +117,20 @@ def bench_streamed(
             "decoded": lambda: [None for _ in take_each(streamed, *_order(streamed, batch))],
         }
         times: dict[str, list[float]] = {name: [] for name in works}
+        worked: dict[str, list[float]] = {name: [] for name in works}
         for turn in range(rounds + 1):  # the first warms up
             for name, work in works.items():
                 tick(name)
-                start = time.perf_counter()
+                start, processor = time.perf_counter(), time.process_time()
                 work()
                 if turn:
                     times[name].append(time.perf_counter() - start)
+                    worked[name].append(time.process_time() - processor)
     speeds = {name: files / statistics.median(took) for name, took in times.items()}
-    pairs = {name: list(zip(times["held"], times[name], strict=True)) for name in ("streamed", "decoded")}
+
+    def compare(seconds: dict[str, list[float]], one: str, other: str) -> float:
+        return statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
+
     return {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
         "cores": cores(),
@@ -134,8 +140,9 @@ def bench_streamed(
         "batch": batch,
         "rounds": rounds,
         "clips_per_second": speeds,
-        "ratio": statistics.median(one / other for one, other in pairs["streamed"]),
-        "share_decoding": statistics.median(other / one for one, other in pairs["decoded"]),
+        "ratio": compare(times, "held", "streamed"),
+        "ratio_processor": compare(worked, "held", "streamed"),
+        "share_decoding": compare(times, "decoded", "held"),
     }
 
 
@@ -157,7 +164,7 @@ def _learn(clips: Samples, network: ResNet3D, batch: int) -> None:
         loss = F.cross_entropy(network(x), labels[step])
         loss.backward()
         optimiser.step()
-    float(loss)  # which waits for a GPU
+    loss.item()  # which waits for a GPU
 
 
 def make_video(path: Path, *, frames: int = 300, height: int = 240, width: int = 320, rate: int = 30) -> Path:

@@ -106,7 +106,8 @@ def bench_video(
         for name, speed in result["clips_per_second"].items():
             out.print(f"{name}: {speed:,.1f} clips a second", highlight=False)
         where = f"{result['device']}, {result['cores']} cores"
-        out.print(f"from files: {result['ratio']:.2f} of the speed from memory ({where})", highlight=False)
+        both = f"{result['ratio']:.2f} of the speed from memory, by processor time {result['ratio_processor']:.2f}"
+        out.print(f"from files: {both} ({where})", highlight=False)
     else:
         for what, key in (("all clips", "ratio"), ("clips by their first frames", "ratio_windows")):
             out.print(f"{what}: {result[key]:.2f} of the bare decoder's speed", highlight=False)

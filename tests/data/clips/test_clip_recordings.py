@@ -76,6 +76,29 @@ def test_clips_of_held_recordings_are_windows_into_them():
     assert seen(some.take(torch.arange(2))) == [expected[4], expected[1]] and len(some.recordings) == 1
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_recordings_are_moved_to_a_gpu_once_for_all_clients(monkeypatch):
+    clips = Clips.spread(held(9, 5, 7), 3, 2, 2, anew=True)
+    parts = [clips.pick(torch.tensor(rows)) for rows in ([0, 1], [2, 3, 4])]
+    rows, cuda = torch.tensor([1, 0, 1]), torch.device("cuda")
+    starts = parts[1].draw(rows, generator(0))
+    expected = parts[1].take(rows, starts)
+    there = [part.on(cuda) for part in parts]
+    assert there[0].recordings.store is there[1].recordings.store and there[1].resident
+    for own in (rows, rows.cuda()):
+        found = there[1].take(own, starts)
+        assert found.device.type == "cuda" and torch.equal(found.cpu(), expected)
+    assert torch.equal(there[1].take(rows).cpu(), parts[1].take(rows))
+    # Where they take more than half of its memory, each batch is copied there.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 1))
+    with pytest.warns(UserWarning, match="more than half of the device's memory"):
+        large = Clips.spread(held(9, 5, 7), 3, 2, 2).on(cuda)
+    assert not large.resident
+    (batch,) = take_each(large, torch.arange(len(large))[None])
+    assert batch.device.type == "cuda" and torch.equal(batch.cpu(), clips.take(torch.arange(len(large))))
+
+
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two classes of five noisy videos of 12 to 34 frames, the last of three frames, and a file that is none."""
