@@ -13,6 +13,7 @@ from fedaction.federation.settings import RecipeError
 from fedaction.methods import METHODS
 from fedaction.runs.recipe import DEFAULTS, Recipe, RunSettings, all_keys, dump_recipe, load_recipe, parse_recipe
 from fedaction.training.distil_recipe import load_distil_recipe
+from fedaction.training.evaluate_recipe import load_evaluate_recipe
 
 ROOT = Path(__file__).parents[2]
 
@@ -375,6 +376,8 @@ def test_what_changes_the_result_changes_the_hash():
 def test_every_recipe_of_the_project_parses_and_says_what_it_is(path):
     if path.stem == "distil":
         assert load_distil_recipe(path, [])
+    elif path.stem == "evaluate":
+        assert load_evaluate_recipe(path)
     else:
         assert isinstance(load_recipe(path), Recipe)
     first = path.read_text(encoding="utf-8").splitlines()[0]
