@@ -19,7 +19,7 @@ from fedaction.models.files import read_card
 from fedaction.runs.recipe import parse_recipe
 from fedaction.training.distil import run_distil
 from fedaction.training.distil_recipe import parse_distil_recipe
-from fedaction.training.teacher import kept_logits
+from fedaction.training.teacher import keep_logits
 from tests.training.distilling import recipe_of, write_arrays
 
 
@@ -39,7 +39,7 @@ def test_kept_logits_are_computed_again_when_anything_about_them_is_another(tmp_
         return np.full((4, 3), len(made), np.float32)
 
     def logits(teacher: str = "a", shape: tuple[int, int] = (4, 3)) -> Any:
-        return kept_logits(path, {"teacher": teacher}, shape, compute)
+        return keep_logits(path, {"teacher": teacher}, shape, compute)
 
     assert isinstance(logits(), np.memmap) and len(made) == 1
     assert logits()[0, 0] == 1 and len(made) == 1
@@ -49,7 +49,7 @@ def test_kept_logits_are_computed_again_when_anything_about_them_is_another(tmp_
     path.with_suffix(".json").write_text("{")
     assert logits("b")[0, 0] == 4 and logits("b")[0, 0] == 4
     with pytest.raises(ValueError, match="are not finite float32 numbers"):
-        kept_logits(path, {"teacher": "c"}, (4, 3), lambda: np.full((4, 3), np.nan, np.float32))
+        keep_logits(path, {"teacher": "c"}, (4, 3), lambda: np.full((4, 3), np.nan, np.float32))
 
 
 # Windows and scores

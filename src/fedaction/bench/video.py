@@ -49,7 +49,7 @@ def bench_video(
         spec: what a clip is; default: 8 frames of 112 x 112 pixels, scaled to 128.
         rounds: timed turns.
         frames: of the video that is made.
-        tick: hears how it goes.
+        tick: called with what is being measured.
 
     Returns:
         What was read, the median seconds of each contender and its frames a second of one core, and ratios of speed
@@ -93,7 +93,7 @@ def bench_streamed(
         batch: clips of a step.
         rounds: timed turns.
         device: where the network learns; None: a GPU if there is one.
-        tick: hears how it goes.
+        tick: called with what is being measured.
 
     Returns:
         Clips a second `streamed`, `held` and `decoded` (without learning), `cores` that decode, `ratio` of the first

@@ -99,11 +99,11 @@ def _table(result: EvaluateResult) -> Table:
 
 
 def _perturbations(result: EvaluateResult) -> Table:
-    levels = list(dict.fromkeys(found["level"] for found in result["perturb"]))
+    levels = list(dict.fromkeys(point["level"] for point in result["perturb"]))
     table = Table("noise on the weights", *(f"{level:g}" for level in levels), title="retrieval R@1, %")
     for column in table.columns[1:]:
         column.justify = "right"
-    for kind in dict.fromkeys(found["kind"] for found in result["perturb"]):
-        by_level = {found["level"]: found["mean"] for found in result["perturb"] if found["kind"] == kind}
+    for kind in dict.fromkeys(point["kind"] for point in result["perturb"]):
+        by_level = {point["level"]: point["mean"] for point in result["perturb"] if point["kind"] == kind}
         table.add_row(kind, *(f"{100 * by_level[level]:.1f}" for level in levels))
     return table

@@ -2,7 +2,7 @@
 
 The directory itself is the chain of the first seed; other seeds lie in `seeds/<seed>/`. Each network has a directory
 (`stage-1-resnet34`, ...; `scratch-resnet18` for the student without a teacher) with `model.safetensors`,
-`metrics.jsonl`, `clock.jsonl` and, last of all, `stage.json`: whoever finds that one finds a finished stage.
+`metrics.jsonl`, `clock.jsonl` and, last of all, `stage.json`: where there is one, the stage is finished.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.environment import environment
 from fedaction.runs.metrics import MetricsFile, Row, read_rows
 from fedaction.training.distil_recipe import DistilRecipe, dump_distil_recipe, load_distil_recipe
-from fedaction.training.teacher import file_digest, kept_logits
+from fedaction.training.teacher import file_digest, keep_logits
 from fedaction.training.trainer import Pretraining, Splits, log_seconds, seconds_of
 
 
@@ -94,15 +94,15 @@ def stages_of(recipe: DistilRecipe) -> list[Stage]:
     """The networks of a chain, in the order in which they are trained."""
     settings = recipe.settings
     epochs = settings.epochs * (len(settings.chain) if len(settings.epochs) == 1 else 1)
-    found: list[Stage] = []
+    stages: list[Stage] = []
     for number, (depth, passes) in enumerate(zip(settings.chain, epochs, strict=True), 1):
-        role = "student" if number == len(settings.chain) else "assistant" if found else "teacher"
+        role = "student" if number == len(settings.chain) else "assistant" if stages else "teacher"
         given = number == 1 and settings.teacher
-        teacher = found[-1].name if found else None
-        found.append(Stage(f"stage-{number}-resnet{depth}", role, depth, 0 if given else passes, teacher))
+        teacher = stages[-1].name if stages else None
+        stages.append(Stage(f"stage-{number}-resnet{depth}", role, depth, 0 if given else passes, teacher))
     if settings.scratch:
-        found.append(Stage(f"scratch-resnet{settings.chain[-1]}", "scratch", settings.chain[-1], epochs[-1], None))
-    return found
+        stages.append(Stage(f"scratch-resnet{settings.chain[-1]}", "scratch", settings.chain[-1], epochs[-1], None))
+    return stages
 
 
 def run_distil(
@@ -112,8 +112,8 @@ def run_distil(
 
     Args:
         recipe: what to train.
-        folder: a new or empty directory, or that of the same recipe when it goes on.
-        progress: hears how it goes.
+        folder: a new or empty directory, or that of the same recipe when it is resumed.
+        progress: is told how it goes.
         data: a client with all clips, in place of what the recipe names.
 
     Returns:
@@ -132,19 +132,19 @@ def run_distil(
     with only_one(folder):
         clear_partial(folder)
         digest = _check_data(folder, data)
-        # First of all, so that a run killed from here on can be gone on with.
+        # First of all, so that a run killed from here on can be resumed.
         write_atomically(folder / "recipe.toml", dump_distil_recipe(recipe).encode())
         write_json(folder / "environment.json", environment(device))
         set_precision(settings.tf32)
         splits = Splits(data.train.on(device), data.test.on(device), window, device)
         counts = {"train": len(splits.train), "test": len(splits.test)}
         write_json(folder / "data.json", {"sha256": digest, **counts})
-        found: dict[str, list[StageResult]] = {}
+        results: dict[str, list[StageResult]] = {}
         for position, seed in enumerate(settings.seeds):
             home = folder if position == 0 else folder / "seeds" / str(seed)
             chain = Chain(recipe, seed, home, splits, data.info.classes, digest, given, progress)
-            found[str(seed)] = [chain.stage(stage) for stage in stages_of(recipe)]
-        result = _result(recipe, folder, found, device)
+            results[str(seed)] = [chain.stage(stage) for stage in stages_of(recipe)]
+        result = _result(recipe, folder, results, device)
         write_json(folder / "result.json", result)
     return result
 
@@ -172,31 +172,31 @@ class Chain:
         """Trains one network, unless that was done before."""
         home = self.folder / stage.name
         home.mkdir(parents=True, exist_ok=True)
-        if (found := self._finished(home)) is None:
+        if (result := self._finished(home)) is None:
             if stage.epochs:
                 self._train(stage, home)
             else:
                 self._take_over(stage, home)
-            found = self._summed_up(stage, home)
-            write_json(home / "stage.json", found)
+            result = self._sum_up(stage, home)
+            write_json(home / "stage.json", result)
         shutil.rmtree(home / "checkpoints", ignore_errors=True)  # the model file has what they held
-        return found
+        return result
 
     def _finished(self, home: Path) -> StageResult | None:
         if not (home / "stage.json").exists():
             return None
-        found: StageResult = read_json(home / "stage.json")
-        if found["configuration"] != self.configuration:
+        result: StageResult = read_json(home / "stage.json")
+        if result["configuration"] != self.configuration:
             raise ValueError(
-                f"{home} was made with configuration {found['configuration']}, but its recipe and data now give "
+                f"{home} was made with configuration {result['configuration']}, but its recipe and data now give "
                 f"{self.configuration}; put them back as they were, or distil into another directory"
             )
-        if file_digest(home / "model.safetensors") != found["sha256"]:
+        if file_digest(home / "model.safetensors") != result["sha256"]:
             raise ValueError(
                 f"{home / 'model.safetensors'} is not as it was written; remove {home / 'stage.json'} and what was "
                 "taught by it, and it is trained anew"
             )
-        return found
+        return result
 
     def _train(self, stage: Stage, home: Path) -> None:
         settings = self.recipe.settings
@@ -230,7 +230,7 @@ class Chain:
             "precision": settings.precision,
             "batch_size": settings.batch_size,
         }
-        logits = kept_logits(path.with_name("logits.npy"), about, (len(splits.train), len(self.classes)), compute)
+        logits = keep_logits(path.with_name("logits.npy"), about, (len(splits.train), len(self.classes)), compute)
         return torch.tensor(np.asarray(logits), device=splits.device)
 
     def _take_over(self, stage: Stage, home: Path) -> None:
@@ -238,8 +238,8 @@ class Chain:
         network, card = load_model(self.recipe.settings.teacher)
         save_model(home / "model.safetensors", network, card)
         logits = self.splits.logits(network.to(self.splits.device), self.splits.test, self.recipe.settings)
-        found = accuracy_of(logits, self.splits.test)
-        values = {"accuracy": found.clip, "video_accuracy": found.video, "loss": found.loss}
+        accuracy = accuracy_of(logits, self.splits.test)
+        values = {"accuracy": accuracy.clip, "video_accuracy": accuracy.video, "loss": accuracy.loss}
         metrics = MetricsFile(home / "metrics.jsonl")
         metrics.append(Row(0, "", "", "test", name, value) for name, value in values.items())
         metrics.close()
@@ -263,7 +263,7 @@ class Chain:
             provenance=provenance,
         )
 
-    def _summed_up(self, stage: Stage, home: Path) -> StageResult:
+    def _sum_up(self, stage: Stage, home: Path) -> StageResult:
         tests = [row for row in read_rows(home / "metrics.jsonl") if row.split == "test"]
         last = {row.name: row.value for row in tests if row.round == tests[-1].round}
         network = load_model(home / "model.safetensors")[0]
@@ -334,11 +334,11 @@ def _check_data(folder: Path, data: ClientData) -> str:
 
 
 def _result(
-    recipe: DistilRecipe, folder: Path, found: dict[str, list[StageResult]], device: torch.device
+    recipe: DistilRecipe, folder: Path, results: dict[str, list[StageResult]], device: torch.device
 ) -> DistilResult:
     settings = recipe.settings
-    students = [next(stage for stage in stages if stage["role"] == "student") for stages in found.values()]
-    alone = [stage for stages in found.values() for stage in stages if stage["role"] == "scratch"]
+    students = [next(stage for stage in stages if stage["role"] == "student") for stages in results.values()]
+    alone = [stage for stages in results.values() for stage in stages if stage["role"] == "scratch"]
     clip = [student["clip_accuracy"] for student in students]
     result: DistilResult = {
         "run": str(folder),
@@ -348,9 +348,9 @@ def _result(
         "clip_accuracy": statistics.fmean(clip),
         "video_accuracy": statistics.fmean(student["video_accuracy"] for student in students),
         "std": statistics.stdev(clip) if len(clip) > 1 else None,
-        "seconds": round(sum(stage["seconds"] for stages in found.values() for stage in stages), 3),
+        "seconds": round(sum(stage["seconds"] for stages in results.values() for stage in stages), 3),
         "device": device.type,
-        "stages": found,
+        "stages": results,
     }
     if alone:
         result["scratch"] = {

@@ -34,7 +34,7 @@ from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.environment import environment
 from fedaction.runs.networks import network_file, read_network
-from fedaction.training.evaluate_folder import Parts, check_folder, kept_in
+from fedaction.training.evaluate_folder import Parts, check_folder, keep_parts
 from fedaction.training.evaluate_recipe import EvaluateRecipe, EvaluateSettings, Perturbation
 from fedaction.training.protocols import Evaluation, Features, precision_on
 from fedaction.training.teacher import file_digest
@@ -66,7 +66,7 @@ class PerturbResult(TypedDict):
 
 
 class EvaluateResult(TypedDict):
-    """What is found. Scores are shares, 0 to 1, of recordings or, where their names end with `_clip`, of clips.
+    """What is measured. Scores are shares, 0 to 1, of recordings or, where their names end with `_clip`, of clips.
 
     `seeds` has each seed's scores, `mean` and `std` are over seeds (`std` is None for one alone). `model` and `data`
     say by SHA-256 what was evaluated on what, `recipe` how.
@@ -98,9 +98,9 @@ def run_evaluate(
         model: a model file, a run's directory or one of its `checkpoints/*.safetensors`; or "random".
         recipe: what to measure on what.
         result_file: where the result is written; it must not be there yet.
-        progress: hears how it goes.
+        progress: is told how it goes.
         data: a client with all recordings, in place of what the recipe names.
-        folder: a directory that keeps what is found, and goes on when it is given again; the result is its
+        folder: a directory that keeps what is measured, and is resumed when it is given again; the result is its
             `result.json`.
     """
     progress = progress or Quiet()
@@ -122,7 +122,7 @@ def run_evaluate(
     backbones.compare(looked_at, progress)
     evaluation = Evaluation(settings, looked_at, tuned_on, len(data.info.classes), progress)
     about = {"model": backbones.about["sha256"] or RANDOM, "recordings": digest}
-    with kept_in(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
+    with keep_parts(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
         seeds, perturbed = _measure(evaluation, backbones, parts)
         result: EvaluateResult = {
             "name": settings.name,
@@ -137,16 +137,17 @@ def run_evaluate(
             },
             "seeds": seeds,
             "mean": {
-                key: statistics.fmean(found[key] for found in seeds.values()) for key in seeds[str(settings.seeds[0])]
+                key: statistics.fmean(scores[key] for scores in seeds.values())
+                for key in seeds[str(settings.seeds[0])]
             },
             "std": None,
-            "perturb": _summed_up(perturbed),
+            "perturb": _sum_up(perturbed),
             "seconds": round(parts.seconds, 3),
             "recipe": recipe.flat(),
             "environment": environment(device),
         }
         if len(seeds) > 1:
-            result["std"] = {key: statistics.stdev(found[key] for found in seeds.values()) for key in result["mean"]}
+            result["std"] = {key: statistics.stdev(each[key] for each in seeds.values()) for key in result["mean"]}
         for path in (result_file, None if folder is None else folder / "result.json"):
             if path is not None:
                 write_json(path, result)
@@ -159,7 +160,7 @@ _Noisy = tuple[Perturbation, float, float, float]
 def _measure(
     evaluation: Evaluation, backbones: Backbones, parts: Parts
 ) -> tuple[dict[str, dict[str, float]], list[_Noisy]]:
-    """What each seed's protocols find, and retrieval under noise; what was found before is not looked for again."""
+    """What each seed's protocols measure, and retrieval under noise; what was measured before is read."""
     settings, device = evaluation.settings, evaluation.looked_at.device
     seeds: dict[str, dict[str, float]] = {}
     perturbed: list[_Noisy] = []
@@ -173,11 +174,13 @@ def _measure(
             subject = backbone, Features(evaluation, backbone, f"features{suffix}")
         scores = dict[str, float]()
         for part in asked:
-            found = parts.of(seed, part, partial(_part, part, evaluation, subject, seed, suffix, parts.configuration))
+            values = parts.of(
+                seed, part, partial(_part, part, evaluation, subject, seed, suffix, parts.configuration)
+            )
             if part == "perturb":
-                perturbed += [(kind, level, r1, lost) for kind, level, r1, lost in found]
+                perturbed += [(kind, level, r1, lost) for kind, level, r1, lost in values]
             else:
-                scores |= found
+                scores |= values
         seeds[str(seed)] = scores
     return seeds, perturbed
 
@@ -202,7 +205,7 @@ def _part(
         case "finetune":
             return evaluation.finetune(backbone, seed, folder, configuration, suffix)
         case _:
-            return list(evaluation.perturbed(backbone, seed, suffix))
+            return list(evaluation.perturb(backbone, seed, suffix))
 
 
 def splits_of(
@@ -302,18 +305,18 @@ class Backbones:
             )
 
 
-def _summed_up(found: Iterable[_Noisy]) -> list[PerturbResult]:
+def _sum_up(draws: Iterable[_Noisy]) -> list[PerturbResult]:
     groups: dict[tuple[Perturbation, float], list[tuple[float, float]]] = {}
-    for kind, level, r1, lost in found:
+    for kind, level, r1, lost in draws:
         groups.setdefault((kind, level), []).append((r1, lost))
     return [
         {
             "kind": kind,
             "level": level,
-            "mean": statistics.fmean(r1 for r1, _ in draws),
-            "std": statistics.stdev(r1 for r1, _ in draws) if len(draws) > 1 else None,
-            "lost": statistics.fmean(lost for _, lost in draws),
-            "draws": len(draws),
+            "mean": statistics.fmean(r1 for r1, _ in pairs),
+            "std": statistics.stdev(r1 for r1, _ in pairs) if len(pairs) > 1 else None,
+            "lost": statistics.fmean(lost for _, lost in pairs),
+            "draws": len(pairs),
         }
-        for (kind, level), draws in groups.items()
+        for (kind, level), pairs in groups.items()
     ]

@@ -10,13 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 from pydantic.fields import FieldInfo
 
-from fedaction.data.sources import CLIP_SOURCES
 from fedaction.data.sources.base import ClipSource
 from fedaction.evaluation.retrieval import KS, Pooling, Rule
-from fedaction.federation.settings import HOW, Settings, check_choice, check_flat, parse_settings
+from fedaction.federation.settings import HOW, Settings
 from fedaction.models.resnet3d import BLOCKS
 from fedaction.runs.recipe import read_overrides, read_recipe
-from fedaction.training.distil_recipe import DistilSettings
+from fedaction.training.distil_recipe import DistilSettings, parse_clip_recipe
 
 Protocol = Literal["retrieval", "probe", "finetune"]
 PROTOCOLS: tuple[Protocol, ...] = ("retrieval", "probe", "finetune")
@@ -196,16 +195,9 @@ def load_evaluate_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Ev
 
 def parse_evaluate_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> EvaluateRecipe:
     """Validates a recipe's values. Every key must belong to evaluation or to the clips it names."""
-    check_flat(values, origin)
-    check_choice({"data": "stage_video", **values}, "data", CLIP_SOURCES, origin)
-    kind = CLIP_SOURCES[values.get("data", "stage_video")]
-    parsed = parse_settings(values, {"settings": EvaluateSettings, "source": kind}, origin)
-    settings, source = parsed["settings"], parsed["source"]
-    assert isinstance(settings, EvaluateSettings) and isinstance(source, ClipSource)
-    return EvaluateRecipe(settings, source)
+    return EvaluateRecipe(*parse_clip_recipe(values, EvaluateSettings, origin))
 
 
 def evaluate_keys() -> dict[str, dict[str, FieldInfo]]:
-    """Every key that a recipe for `fedaction evaluate` may have, by who reads it."""
-    keys: dict[str, dict[str, FieldInfo]] = {"evaluate": EvaluateSettings.model_fields}
-    return keys | {f'evaluate, data = "{name}"': kind.model_fields for name, kind in CLIP_SOURCES.items()}
+    """Every key of `fedaction evaluate` besides those of its data, by who reads it."""
+    return {"evaluate": EvaluateSettings.model_fields}

@@ -47,10 +47,12 @@ class Tuned(nn.Module):
 
 def score(logits: Tensor, clips: Samples, rule: str) -> Accuracy:
     """Scores (N, classes) logits per clip, and per recording by the mean of its clips' logits or probabilities."""
-    found = accuracy_of(logits, clips)
+    accuracy = accuracy_of(logits, clips)
     if rule == "probabilities":
-        return found
-    return found._replace(video=by_recording(logits.detach().double().cpu(), clips.labels, recordings_in(clips)[0]))
+        return accuracy
+    return accuracy._replace(
+        video=by_recording(logits.detach().double().cpu(), clips.labels, recordings_in(clips)[0])
+    )
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Evaluation:
         looked_at: clips for retrieval, whose gallery is those for training, and for the probe.
         tuned_on: clips for fine-tuning.
         classes: how many.
-        progress: hears how it goes.
+        progress: is told how it goes.
     """
 
     settings: EvaluateSettings
@@ -80,7 +82,7 @@ class Evaluation:
         """R@k by k."""
         return {f"R@{k}": value for k, value in self._retrieval(features.recordings).items()}
 
-    def perturbed(
+    def perturb(
         self, backbone: ResNet3D, seed: int, suffix: str = ""
     ) -> Iterator[tuple[Perturbation, float, float, float]]:
         """Kind, level, R@1 and share of recordings lost, for each kind, draw and level of noise on the weights."""
@@ -98,9 +100,9 @@ class Evaluation:
                         continue
                     moved = {n: w.add(noise[n], alpha=level) if n in noise else w for n, w in weights.items()}
                     network.load_state_dict(moved)
-                    found = self._retrieval_1(Features(self, network))
-                    clean = found if level == 0 else clean
-                    yield kind, level, *found
+                    measured = self._retrieval_1(Features(self, network))
+                    clean = measured if level == 0 else clean
+                    yield kind, level, *measured
                 done += 1
                 self.progress.advanced(label, done, None)
 

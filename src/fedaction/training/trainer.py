@@ -194,8 +194,8 @@ class Pretraining:
                 "directory with a lower lr, with clip_norm, with warm-up or, if it has a teacher, with "
                 'kd_reduction = "mean"'
             )
-        found = {"loss": loss, "accuracy": right, "lr": self._lr(epoch - 1)}
-        return found if self.teacher is None else found | {"cls": cls, "kd": kd}
+        means = {"loss": loss, "accuracy": right, "lr": self._lr(epoch - 1)}
+        return means if self.teacher is None else means | {"cls": cls, "kd": kd}
 
     def _changes(self, order: Tensor, random: torch.Generator) -> Callable[[int, Tensor], Tensor]:
         """How the clips of a step are cut and changed: drawn for a whole epoch, and moved to the device at once."""
@@ -217,7 +217,7 @@ class Pretraining:
         settings = self.settings
         with autocast(self.splits.device, settings.precision):
             logits = self.apply(clips).float()
-            taught = self._taught(clips, places)
+            taught = self._teach(clips, places)
         if taught is None:
             loss = F.cross_entropy(logits, labels)
             cls = kd = loss
@@ -241,7 +241,7 @@ class Pretraining:
         right = (logits.detach().argmax(-1) == labels).float().mean()
         return torch.stack([loss.detach(), cls.detach(), kd.detach(), right])
 
-    def _taught(self, clips: Tensor, places: Tensor) -> Tensor | None:
+    def _teach(self, clips: Tensor, places: Tensor) -> Tensor | None:
         """The teacher's (N, classes) logits: looked up where they are kept, else of the clips the student sees."""
         if self.teacher is None or isinstance(self.teacher, Tensor):
             return None if self.teacher is None else self.teacher[places]
@@ -261,6 +261,6 @@ class Pretraining:
     def _test(self, epoch: int) -> tuple[float, list[Row]]:
         self.network.eval()
         self.tested = self.splits.logits(self.apply, self.splits.test, self.settings)
-        found = accuracy_of(self.tested, self.splits.test)
-        values = {"accuracy": found.clip, "video_accuracy": found.video, "loss": found.loss}
-        return found.clip, [Row(epoch, "", "", "test", name, value) for name, value in values.items()]
+        accuracy = accuracy_of(self.tested, self.splits.test)
+        values = {"accuracy": accuracy.clip, "video_accuracy": accuracy.video, "loss": accuracy.loss}
+        return accuracy.clip, [Row(epoch, "", "", "test", name, value) for name, value in values.items()]

@@ -123,7 +123,7 @@ def test_fixed_clips_are_not_decoded_twice(made, tmp_path, monkeypatch):
     cache = ClipCache(tmp_path / "cache")
     everything, _ = pool_videos(made, SPEC, Choice(2, fresh=False), cache=cache, memory=0)
     first = x_of(everything.train)
-    monkeypatch.setattr(decode, "opened", None)  # nothing is decoded any more
+    monkeypatch.setattr(decode, "open_video", None)  # nothing is decoded any more
     assert torch.equal(x_of(everything.train), first)
 
 

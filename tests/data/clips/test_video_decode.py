@@ -81,14 +81,14 @@ def test_seeking_decodes_only_what_it_must(tmp_path, monkeypatch):
     """One pass from the first key frame before each window, not from the beginning."""
     monkeypatch.setattr(decode, "_WORTH_SEEKING", 4)
     count = [0]
-    original = decode.decoded
+    original = decode.decode_frames
 
     def counted(*a):
         for frame in original(*a):
             count[0] += 1
             yield frame
 
-    monkeypatch.setattr(decode, "decoded", counted)
+    monkeypatch.setattr(decode, "decode_frames", counted)
     path = write_video(tmp_path / "a.mp4", 240, options=X264 | {"bf": "0"})
     assert [numbers(clip) for clip in read_clips(path, [50, 200], 2)] == [[50, 51], [200, 201]]
     assert count[0] == (51 - 48 + 1) + (201 - 192 + 1)
@@ -256,6 +256,14 @@ def test_playlists_do_not_open_other_files(tmp_path):
     for name in ("list.mp4", "cat.mp4"):
         with pytest.raises(VideoError):
             read_clip(tmp_path / name, 0, 2)
+
+
+def test_an_unknown_codec_is_said_to_be_one(tmp_path):
+    path = write_video(tmp_path / "a.avi", 4, codec="mpeg4")
+    path.write_bytes(path.read_bytes().replace(b"FMP4", b"QQQQ"))
+    for read in (probe, lambda p: read_clip(p, 0, 4), lambda p: read_all(p, 4), lambda p: list(stream(p))):
+        with pytest.raises(VideoError, match="encoded in a way that is not known here"):
+            read(path)
 
 
 def test_arguments_are_checked(tmp_path):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedaction.data.clips.container import VideoError, decoded, opened, packets, quarter_turns
+from fedaction.data.clips.container import VideoError, decode_frames, open_video, packets, quarter_turns
 from fedaction.data.clips.picture import Painter, Pixels
 from fedaction.data.clips.seek import FrameIndex, index_of
 
@@ -60,8 +60,8 @@ class VideoInfo:
 
 def probe(path: str | Path) -> VideoInfo:
     """What a file is; a VideoError where not even one frame can be decoded."""
-    with opened(Path(path), 1) as (container, stream):
-        first = next(decoded(container, stream), None)
+    with open_video(Path(path), 1) as (container, stream):
+        first = next(decode_frames(container, stream), None)
         if first is None:
             raise VideoError(f"{path}: no frame of it can be decoded")
         turned = quarter_turns(first) % 2
@@ -85,7 +85,7 @@ def count_packets(path: str | Path) -> int:
 
     Headers lie and may be missing; some packets hold no picture or a broken one.
     """
-    with opened(Path(path), 1) as (container, stream):
+    with open_video(Path(path), 1) as (container, stream):
         return sum(1 for packet in packets(container, stream) if packet.size)
 
 
@@ -102,8 +102,8 @@ def stream(
     """
     path = Path(path)
     painter, empty = Painter(path, short_side, crop), True
-    with opened(path, threads) as (container, found):
-        for frame in decoded(container, found):
+    with open_video(path, threads) as (container, source):
+        for frame in decode_frames(container, source):
             empty = False
             yield painter.cut(painter(frame)).copy()
         if empty:
@@ -159,8 +159,8 @@ def read_all(
         raise ValueError(f"frames and stride must be at least 1, got {frames} and {stride}")
     path = Path(path)
     painter, kept = Painter(path, short_side, crop), list[Pixels]()
-    with opened(path, 1) as (container, found):
-        for number, frame in enumerate(decoded(container, found)):
+    with open_video(path, 1) as (container, source):
+        for number, frame in enumerate(decode_frames(container, source)):
             if number % stride == 0:
                 kept.append(painter.cut(painter(frame)).copy())
     if not kept:
@@ -210,8 +210,8 @@ class _Sink:
 
 
 def _read_from_start(path: Path, last: int, sink: _Sink) -> None:
-    with opened(path, 1) as (container, stream):
-        for number, frame in enumerate(decoded(container, stream)):
+    with open_video(path, 1) as (container, stream):
+        for number, frame in enumerate(decode_frames(container, stream)):
             sink.frames = number + 1
             sink.put(number, frame)
             if number == last:
@@ -220,7 +220,7 @@ def _read_from_start(path: Path, last: int, sink: _Sink) -> None:
 
 def _read_by_seeking(path: Path, wanted: Sequence[int], sink: _Sink) -> bool:
     """Goes to the key frame before each gap's end. False: the file's times do not bear it, and nothing is certain."""
-    with opened(path, 1) as (container, stream):
+    with open_video(path, 1) as (container, stream):
         index = index_of(container.format.name, stream.codec_context.name, packets(container, stream), wanted[-1])
     if index is None:
         return False
@@ -228,7 +228,7 @@ def _read_by_seeking(path: Path, wanted: Sequence[int], sink: _Sink) -> bool:
         wanted = [number for number in wanted if number < index.frames]
         sink.frames = index.frames
     done = 0
-    with opened(path, 1) as (container, stream):
+    with open_video(path, 1) as (container, stream):
         while done < len(wanted):
             step = _read_span(container, stream, index, wanted[done:], sink)
             if not step:
@@ -249,7 +249,7 @@ def _read_span(
     except (FFmpegError, OSError):
         return 0
     expected, done = key.number, 0
-    for frame in decoded(container, stream):
+    for frame in decode_frames(container, stream):
         number = index.number(frame.pts)
         if number is not None and number < key.number and expected == key.number:
             continue  # shown before the key frame, but stored after it: made from pictures that were passed over

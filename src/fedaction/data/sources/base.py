@@ -31,7 +31,7 @@ class Source(Settings):
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """The clients, prepared for training; `seed` is the recipe's `data_seed`.
 
-        `tell` hears of work that takes long, with what is done and what there is.
+        `tell` is called during work that takes long, with what is done and what there is.
         """
 
 
