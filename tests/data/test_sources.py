@@ -15,7 +15,7 @@ from fedaction.data.layout import FLORENCE_15
 from fedaction.data.preprocess import centre
 from fedaction.data.public.cache import prepare_public
 from fedaction.data.public.readers import READERS
-from fedaction.data.sources.every import FeatureSource, PublicSource, StageFeatureSource, StageSource, StoreSource
+from fedaction.data.sources import FeatureSource, PublicSource, StageFeatureSource, StageSource, StoreSource
 from fedaction.data.store import clients_from_store
 from fedaction.federation.seeds import numpy_generator
 from fedaction.federation.settings import RecipeError
@@ -196,7 +196,7 @@ def test_two_modalities_of_real_people(tmp_path: Path) -> None:
     assert {len(client.info.classes) for client in clients} == {27}
     assert sum(len(client.train) + len(client.test) for client in clients) == 431 + 430
     assert all(len(client.test) == 27 and len(set(client.test.y.tolist())) >= 26 for client in clients)
-    strangers = source.model_copy(update={"feature_deal": "all", "feature_strangers": 2}).load(0)
+    strangers = source.model_copy(update={"feature_deal": "all", "feature_holdout": 2}).load(0)
     assert len(strangers) == 12 and {*strangers[0].test.subjects} == {"s07", "s08"} == {*strangers[-1].test.subjects}
 
 

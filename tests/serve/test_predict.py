@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from fedaction.cli.predict import predict as predict_command
 from fedaction.data.clips.decode import VideoError, read_all, read_clips
-from fedaction.data.clips.spec import ClipSpec, starts_of_all
+from fedaction.data.clips.spec import spread_clips
 from fedaction.federation.seeds import numpy_generator
 from fedaction.models.files import Card, ModelFileError, load_model, save_model
 from fedaction.models.resnet3d import ResNet3D
@@ -102,7 +102,7 @@ def test_a_video_shorter_than_a_clip(home):
 def test_windows_are_the_clips_of_the_test_protocol(total, length, stride):
     frames = np.arange(total, dtype=np.uint8).reshape(-1, 1, 1, 1)
     found = list(windows(iter(frames), length, stride))
-    assert [start for start, _ in found] == starts_of_all(total, ClipSpec(length, stride))
+    assert [start for start, _ in found] == spread_clips(torch.tensor([total]), length, stride, 0).start.tolist()
     for start, clip in found:
         there = np.arange(start, total, stride)[:length]
         assert clip.ravel().tolist() == np.resize(there, length).tolist()

@@ -16,6 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from fedaction.cli.distil import distil
+from fedaction.data.samples import in_memory
 from fedaction.federation.progress import Quiet
 from fedaction.federation.settings import RecipeError
 from fedaction.models.files import load_model, read_card
@@ -111,23 +112,23 @@ def test_a_chain_is_trained_in_order_and_its_files_say_so(whole):
 
 def test_what_the_model_files_say_is_what_the_result_says(whole, arrays):
     folder, result, _ = whole
-    data = recipe_of(arrays).source.load(0)
+    data = recipe_of(arrays).source.pool(0)
     network, _ = load_model(folder / "stage-2-resnet18" / "model.safetensors")
     with torch.no_grad():
-        probabilities = network(data.test.x).double().softmax(-1)
-    clip = sum(int(p.argmax()) == int(y) for p, y in zip(probabilities, data.test.y, strict=True)) / 12
+        probabilities = network(in_memory(data.test).x).double().softmax(-1)
+    clip = sum(int(p.argmax()) == int(y) for p, y in zip(probabilities, data.test.labels, strict=True)) / 12
     video = sum(
-        int((probabilities[i] + probabilities[i + 1]).argmax()) == int(data.test.y[i]) for i in range(0, 12, 2)
+        int((probabilities[i] + probabilities[i + 1]).argmax()) == int(data.test.labels[i]) for i in range(0, 12, 2)
     )
     assert (result["clip_accuracy"], result["video_accuracy"]) == (clip, video / 6)
 
 
 def test_kept_logits_are_the_teachers(whole, arrays):
     folder, _, _ = whole
-    data = recipe_of(arrays).source.load(0)
+    data = recipe_of(arrays).source.pool(0)
     network, _ = load_model(folder / "stage-1-resnet22" / "model.safetensors")
     with torch.no_grad():
-        expected = network(data.train.x)
+        expected = network(in_memory(data.train).x)
     logits = np.load(folder / "stage-1-resnet22" / "logits.npy", allow_pickle=False)
     torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedaction.data.clips.batches import Clips, Cut, Window, check_clips, digest_of
-from fedaction.data.clips.recordings import Held
+from fedaction.data.clips.clips import check_clips, digest_of
+from fedaction.data.clips.window import Cut, Window
+from fedaction.data.samples import in_memory
 from fedaction.evaluation.clips import accuracy_of
 from fedaction.models.files import read_card
+from fedaction.runs.recipe import parse_recipe
 from fedaction.training.distil import run_distil
 from fedaction.training.distil_recipe import parse_distil_recipe
-from fedaction.training.teacher import kept_logits
+from fedaction.training.teacher import keep_logits
 from tests.training.distilling import recipe_of, write_arrays
 
 
@@ -36,7 +39,7 @@ def test_kept_logits_are_computed_again_when_anything_about_them_is_another(tmp_
         return np.full((4, 3), len(made), np.float32)
 
     def logits(teacher: str = "a", shape: tuple[int, int] = (4, 3)) -> Any:
-        return kept_logits(path, {"teacher": teacher}, shape, compute)
+        return keep_logits(path, {"teacher": teacher}, shape, compute)
 
     assert isinstance(logits(), np.memmap) and len(made) == 1
     assert logits()[0, 0] == 1 and len(made) == 1
@@ -46,7 +49,7 @@ def test_kept_logits_are_computed_again_when_anything_about_them_is_another(tmp_
     path.with_suffix(".json").write_text("{")
     assert logits("b")[0, 0] == 4 and logits("b")[0, 0] == 4
     with pytest.raises(ValueError, match="are not finite float32 numbers"):
-        kept_logits(path, {"teacher": "c"}, (4, 3), lambda: np.full((4, 3), np.nan, np.float32))
+        keep_logits(path, {"teacher": "c"}, (4, 3), lambda: np.full((4, 3), np.nan, np.float32))
 
 
 # Windows and scores
@@ -71,11 +74,10 @@ def test_windows_are_cut_where_they_were_drawn():
 
 
 def test_a_recordings_score_is_the_mean_of_its_clips(arrays):
-    data = recipe_of(arrays).source.load(0)
-    clips = Clips.whole(Held.of(data.test, torch.device("cpu"), resident=True))
-    logits = torch.nn.functional.one_hot(data.test.y, 3).float()
+    clips = recipe_of(arrays).source.pool(0).test
+    logits = torch.nn.functional.one_hot(clips.labels, 3).float()
     assert accuracy_of(logits, clips)[:2] == (1.0, 1.0)
-    wrong = data.test.y[0].add(1).remainder(3)
+    wrong = clips.labels[0].add(1).remainder(3)
     logits[0] = 0.1 * torch.nn.functional.one_hot(wrong, 3)  # one clip is unsure, its recording's other one is not
     assert accuracy_of(logits, clips)[:2] == (11 / 12, 1.0)
     logits[0] = 9.0 * torch.nn.functional.one_hot(wrong, 3)
@@ -92,7 +94,7 @@ def test_clips_that_cannot_be_used_are_refused_with_what_is_wrong(arrays, tmp_pa
             else:
                 np.save(tmp_path / "bad" / f"{name}.npy", value, allow_pickle=True)
         with pytest.raises(ValueError) as caught:
-            check_clips(recipe_of(tmp_path / "bad").source.load(0), "data")
+            check_clips(recipe_of(tmp_path / "bad").source.pool(0), "data")
         return str(caught.value)
 
     clips = np.load(arrays / "test_clips.npy")
@@ -100,8 +102,8 @@ def test_clips_that_cannot_be_used_are_refused_with_what_is_wrong(arrays, tmp_pa
     assert "must be (N, T, H, W, 3) uint8, these are (12, 8, 16, 16, 3) float32" in spoilt(
         test_clips=np.float32(clips)
     )
-    assert "12 clips need as many int64 labels, got (5,)" in spoilt(test_labels=np.zeros(5, int))
-    assert "labels run from 0 to 3, but there are 3 classes" in spoilt(test_labels=np.arange(12) % 4)
+    assert "test_labels.npy: 12 clips need as many numbers, got (5,)" in spoilt(test_labels=np.zeros(5, int))
+    assert "labels run from 0 to 3, but there are 3 classes" in spoilt(test_labels=np.arange(12) // 2 % 4)
     assert "numbers must be whole" in spoilt(test_labels=np.zeros(12))
     assert "clips of one recording have different labels" in spoilt(test_recordings=np.zeros(12, int))
     assert "differ in shape" in spoilt(test_clips=clips[:, :4])
@@ -112,24 +114,29 @@ def test_clips_that_cannot_be_used_are_refused_with_what_is_wrong(arrays, tmp_pa
 
 
 def test_every_pixel_and_label_is_in_the_hash(arrays):
-    load = lambda: recipe_of(arrays).source.load(0)  # noqa: E731
+    load = lambda: recipe_of(arrays).source.pool(0)  # noqa: E731
     hashes = {digest_of(load()), digest_of(load())}
     for change in ("x", "y", "recording"):
         data = load()
-        getattr(data.test, change).view(-1)[-1] += 1
-        hashes.add(digest_of(data))
+        test = in_memory(data.test)
+        getattr(test, change).view(-1)[-1] += 1
+        hashes.add(digest_of(replace(data, test=test)))
     assert len(hashes) == 4
 
 
-def test_footage_has_other_people_for_test(tmp_path):
-    small = {"stage_domain": "home", "stage_train": 1, "stage_test": 1, "stage_clips": 2}
+def test_what_is_filmed_at_all_cameras_is_put_together(tmp_path):
+    small = {"stage_domain": "home", "stage_clients": 2, "stage_train": 2, "stage_test": 1, "stage_clips": 2}
     small |= {"stage_size": 16, "frames": 2, "stage_cache": str(tmp_path), "stage_workers": 1}
     recipe = parse_distil_recipe(small)
-    data = recipe.source.load(0)
-    check_clips(data, "footage")
-    assert data.train.x.shape[1:] == (2, 16, 16, 3) and len(data.train) == 2 * len(data.info.classes)
+    data = recipe.source.pool(0)
+    check_clips(data, "stage_video")
+    assert data.train.shape == (2, 16, 16, 3) and len(data.train) == 4 * len(data.info.classes)
+    assert len(data.train.recording.unique()) == len(data.train) // 2
     assert not {*data.train.subjects} & {*data.test.subjects}
-    assert recipe.source.stride == 9  # 0.3 s at 30 frames a second
+    assert recipe.source.clip == (9, 16)  # 0.3 s at 30 frames a second
+    clients = recipe.source.load(0)
+    assert sum(len(client.train) for client in clients) == len(data.train)
+    assert torch.equal(clients[0].train.x, data.train.x[: len(clients[0].train)])
 
 
 def test_a_folder_of_videos(tmp_path, monkeypatch):
@@ -139,19 +146,36 @@ def test_a_folder_of_videos(tmp_path, monkeypatch):
         for take in range(4):
             write_video(tmp_path / "videos" / name / f"{take}.avi", 100 * number)
     (tmp_path / "videos" / "left" / "broken.avi").write_bytes(b"no video")
-    values = {"data": "videos", "video_root": str(tmp_path / "videos"), "video_side": 16, "video_stride": 2}
+    values = {"data": "video", "video_root": str(tmp_path / "videos"), "video_side": 16, "video_stride": 2}
     recipe = parse_distil_recipe(values | {"frames": 4, "crop": 12, "chain": [18], "width": 4, "epochs": 1})
     with pytest.warns(UserWarning, match=r"left/broken\.avi.*left out"):
-        data = recipe.source.load(0)
-    check_clips(data, "videos")
-    assert data.info.classes == ("left", "right") and data.train.x.shape[1:] == (4, 16, 16, 3)
+        data = recipe.source.pool(0)
+    check_clips(data, "video")
+    assert data.info.classes == ("left", "right") and data.train.shape == (4, 16, 16, 3) and data.train.fresh
     recordings = data.test.recording
-    assert recordings is not None and len(recordings) == 3 * len(
-        recordings.unique()
-    )  # 24 frames are three clips of 8
+    assert len(recordings) == 3 * len(recordings.unique())  # 24 frames are three clips of 8
     run_distil(recipe, tmp_path / "run", data=data)
     card, _ = read_card(tmp_path / "run" / "stage-1-resnet18" / "model.safetensors")
     assert (card.frames, card.stride, card.resize, card.crop) == (4, 2, 16, 12)
+
+
+def test_clips_as_arrays_are_dealt_to_clients_and_cut_like_videos(arrays):
+    values = {"method": "fedavg", "data": "arrays", "arrays": str(arrays), "video_by": "equal", "video_clients": 2}
+    source = parse_recipe(values).source
+    clients, everything = source.load(0), source.pool(0)
+    assert [client.info.id for client in clients] == ["arrays-0", "arrays-1"]
+    for client in clients:
+        numbers, counts = client.train.recording.unique(return_counts=True)
+        assert len(numbers) == 4 and counts.tolist() == [2] * 4 and not client.train.fresh  # recordings are whole
+    taken = torch.cat([client.train.recording for client in clients]).sort().values
+    assert torch.equal(taken, everything.train.recording) and everything.train.shape == (8, 16, 16, 3)
+    assert torch.equal(in_memory(everything.test).x, torch.from_numpy(np.load(arrays / "test_clips.npy")))
+    short = parse_recipe(values | {"frames": 3, "video_stride": 2, "video_test_clips": 2}).source.pool(0)
+    assert short.train.fresh and short.train.shape == (3, 16, 16, 3) and len(short.test) == 24
+    whole = np.load(arrays / "test_clips.npy")
+    assert np.array_equal(in_memory(short.test).x[:2], np.stack([whole[0, :5:2], whole[0, 3::2]]))
+    with pytest.raises(ValueError, match="does not say the camera of each video"):
+        parse_recipe(values | {"video_by": "camera"}).source.load(0)
 
 
 def write_video(path: Path, brightness: int) -> None:

@@ -14,9 +14,8 @@ import typer
 from typer.testing import CliRunner
 
 from fedaction.cli.evaluate import evaluate
-from fedaction.data.clips.batches import Clips, digest_of
-from fedaction.data.clips.recordings import Held
-from fedaction.data.samples import Examples
+from fedaction.data.clips.clips import digest_of
+from fedaction.data.samples import Examples, in_memory
 from fedaction.evaluation.knn import knn_accuracy
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import generator, numpy_generator
@@ -105,7 +104,7 @@ def test_a_result_says_what_it_is_of_and_is_the_same_twice(arrays, trained, tmp_
     assert timeless(result) == timeless(again)
     assert json.loads((tmp_path / "new" / "result.json").read_text()) == json.loads(json.dumps(result))
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["result.json"]
-    data = recipe.source.load(0)
+    data = recipe.source.pool(0, whole=True)
     network = load_model(trained)[0]
     assert network.classifier is not None
     heads = sum(weight.numel() for weight in network.classifier.parameters())
@@ -120,22 +119,23 @@ def test_retrieval_is_of_recordings(arrays, trained, pooling):
     """The whole way again with other functions: k-NN with one neighbour is R@1."""
     recipe = keys(arrays, protocols=["retrieval"], pooling=pooling, feature_batch=7, retrieval_ks=[1], crop=14)
     found = run_evaluate(trained, recipe)["mean"]
-    network, data = load_model(trained)[0], recipe.source.load(0)
+    network, data = load_model(trained)[0], recipe.source.pool(0)
     means: list[torch.Tensor] = []
-    for split in (data.train, data.test):
+    for split in map(in_memory, (data.train, data.test)):
         with torch.no_grad():
             last = network(split.x[:, :, 1:15, 1:15], leave=5)  # 48, 1, 1, 1, 32
         assert last.shape[1:4] == (1, 1, 1) and split.recording is not None  # so that both poolings are the same
-        means.append(torch.stack([last.flatten(1)[split.recording == r].double().mean(0) for r in range(24)]))
-    assert found == {"R@1": pytest.approx(knn_accuracy(means[0], data.train.y[::2], means[1], data.test.y[::2]))}
+        numbers = split.recording.unique()
+        means.append(torch.stack([last.flatten(1)[split.recording == r].double().mean(0) for r in numbers]))
+    labels = data.train.labels[::2], data.test.labels[::2]
+    assert found == {"R@1": pytest.approx(knn_accuracy(means[0], labels[0], means[1], labels[1]))}
 
 
 def test_videos_are_judged_by_the_mean_of_logits():
     """One clip is very sure of class 0 in logits, two clips are fairly sure of class 1."""
     logits = torch.tensor([[9.0, 0.0], [0.0, 3.0], [0.0, 3.0]])
-    examples = Examples(torch.zeros(3, 1, 1, 1, 3, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64))
-    examples = Examples(examples.x, examples.y, recording=torch.tensor([4, 4, 4]))
-    clips = Clips.whole(Held.of(examples, torch.device("cpu"), True))
+    x, y = torch.zeros(3, 1, 1, 1, 3, dtype=torch.uint8), torch.zeros(3, dtype=torch.int64)
+    clips = Examples(x, y, recording=torch.tensor([4, 4, 4]))
     by_logits, by_probabilities = score(logits, clips, "logits"), score(logits, clips, "probabilities")
     assert (by_logits.video, by_probabilities.video) == (1.0, 0.0)
     assert by_logits.clip == by_probabilities.clip == pytest.approx(1 / 3)

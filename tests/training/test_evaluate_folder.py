@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedaction.data.clips.files import window_of
+from fedaction.data.clips.window import window_of
+from fedaction.data.samples import in_memory
 from fedaction.evaluation.retrieval import retrieval
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import generator, numpy_generator
@@ -82,13 +83,13 @@ def saved(path: Path, seed: int) -> str:
 def test_features_are_means_over_clips_that_are_spread_over_a_recording(arrays):
     recipe = keys(arrays, protocols=["retrieval"], retrieval_ks=[1, 3], clip_stride=2)
     found = run_evaluate("random", recipe)
-    network, data = Backbones("random", recipe.settings).of(0), recipe.source.load(0)
+    network, data = Backbones("random", recipe.settings).of(0), recipe.source.pool(0)
     means: list[torch.Tensor] = []
-    for split in (data.train, data.test):
+    for split in map(in_memory, (data.train, data.test)):
         with torch.no_grad():  # four frames at stride 2 span seven: the first begins at 0, the last at 6
             clips = [network(split.x[:, start : start + 7 : 2], output="pooled") for start in (0, 3, 6)]
         means.append(torch.stack(clips).double().mean(0))
-    expected = retrieval(means[0], data.train.y, means[1], data.test.y, [1, 3])
+    expected = retrieval(means[0], data.train.labels, means[1], data.test.labels, [1, 3])
     assert found["mean"] == {f"R@{k}": value for k, value in expected.items()}
     assert found["data"]["clips"] == [45, 36] and found["data"]["recordings"] == [15, 12]
     assert found["data"]["frames"] == 4
@@ -101,14 +102,14 @@ def test_clips_are_no_longer_than_recordings(arrays):
 
 def test_fine_tuning_sees_other_clips_in_each_epoch_and_is_tested_on_several(arrays):
     settings = keys(arrays).settings
-    data = keys(arrays).source.load(0)
-    looked_at, tuned_on = splits_of(settings, data, window_of(data, 14), torch.device("cpu"), Quiet())
+    data = keys(arrays).source.pool(0, whole=True)
+    looked_at, tuned_on = splits_of(settings, data, window_of(data, 14), torch.device("cpu"))
     assert (len(looked_at.train), len(tuned_on.train), len(tuned_on.test)) == (45, 15, 36)
-    assert tuned_on.train.renewed and not tuned_on.test.renewed
+    assert tuned_on.train.fresh and not tuned_on.test.fresh
     assert tuned_on.train.spans.stride.tolist() == [2] * 15 and looked_at.train.spans.stride.tolist() == [1] * 45
     every = torch.arange(15)
-    first, second = (tuned_on.train.at(every, generator(0, "windows", 18, epoch)) for epoch in (1, 2))
-    assert not torch.equal(first.start, second.start) and int(first.start.max()) <= 6
+    first, second = (tuned_on.train.draw(every, generator(0, "windows", 18, epoch)) for epoch in (1, 2))
+    assert not torch.equal(first, second) and int(first.max()) <= 6
     assert tuned_on.augmentation is not None and tuned_on.augmentation.size == 14
     # Without it, clips are cut from the middle; with it, other ones are learnt from.
     plain, changed = (

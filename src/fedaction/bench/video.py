@@ -1,4 +1,4 @@
-"""Speed of reading clips, as ratios within one run: our reading against the bare decoder over the same frames."""
+"""Speed of reading clips, as ratios within one run: against the bare decoder, and against clips held in memory."""
 
 # PyAV and torch have partial type stubs.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,11 +18,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from fedaction.bench.loop import time_in_turn
 from fedaction.data.clips.decode import VideoError, probe, read_all, read_clips
-from fedaction.data.clips.spec import ClipSpec, starts_of_all
-from fedaction.federation.seeds import numpy_generator
+from fedaction.data.clips.pool import pool_videos
+from fedaction.data.clips.spec import ClipSpec, spread_clips
+from fedaction.data.clips.videos import VideoSample, VideoSet
+from fedaction.data.samples import Samples, take_each
+from fedaction.federation.processes import cores
+from fedaction.federation.seeds import generator, numpy_generator
+from fedaction.models.resnet3d import ResNet3D
 
 
 def bench_video(
@@ -40,7 +47,7 @@ def bench_video(
 
     Args:
         path: a video; None: one of 320 x 240 in H.264 is made.
-        spec: what a clip is; default: `ClipSpec()`.
+        spec: what a clip is; default: 8 frames of 112 x 112 pixels, scaled to 128.
         rounds: timed turns.
         frames: of the video that is made.
         tick: progress callback, called with what is timed next.
@@ -53,12 +60,112 @@ def bench_video(
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}")
-    spec = spec or ClipSpec()
+    spec = spec or ClipSpec(crop=112)
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
             made = make_video(Path(folder) / "made.mp4", frames=frames)
             return {"made": True} | _bench(made, spec, rounds, tick)
     return {"made": False} | _bench(Path(path), spec, rounds, tick)
+
+
+def bench_streamed(
+    path: str | Path | None = None,
+    *,
+    spec: ClipSpec | None = None,
+    width: int = 64,
+    files: int = 64,
+    batch: int = 8,
+    rounds: int = 3,
+    device: torch.device | None = None,
+    tick: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Training on clips that are decoded as they are wanted, against the same clips from memory.
+
+    A ResNet-18 learns from a fresh clip of each of `files` videos, an epoch from files and one from memory in turn,
+    `rounds` times over; the ratio is the median of those of each turn. Seconds are of the clock, since decoding goes
+    on while the network learns; on a machine that others use, too, `ratio_processor` is the steadier one: of
+    processor time over all threads, as if nothing went on side by side.
+
+    Args:
+        path: a video, which is read under as many names; None: one of 320 x 240 in H.264 is made.
+        spec: what a clip is; default: 8 frames of 112 x 112 pixels, scaled to 128.
+        width: of the network; the papers' is 64.
+        files: clips of an epoch.
+        batch: clips of a step.
+        rounds: timed turns.
+        device: where the network learns; None: a GPU if there is one.
+        tick: called with what is being measured.
+
+    Returns:
+        Clips a second `streamed`, `held` and `decoded` (without learning), `cores` that decode, `ratio` of the first
+        to the second, and `share_decoding`, the time of decoding to that of learning from memory: below 1, decoding
+        keeps up where it has cores of its own.
+    """
+    if rounds < 1 or files < 1:
+        raise ValueError(f"rounds {rounds}, files {files}: both must be at least 1")
+    spec, device = spec or ClipSpec(crop=112), device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        source = make_video(Path(folder) / "made.mp4") if path is None else Path(path).absolute()
+        samples = [VideoSample(source, f"{n}", n % 2, "train") for n in range(files)]
+        videos = VideoSet("bench", ("a", "b"), (*samples, VideoSample(source, "test", 0, "test")))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that they are not held
+            streamed, held = (pool_videos(videos, spec, memory=most)[0].train.on(device) for most in (0, 2**60))
+        network = ResNet3D(18, 2, width).to(device)
+        works: dict[str, Callable[[], object]] = {
+            "held": lambda: _learn(held, network, batch),
+            "streamed": lambda: _learn(streamed, network, batch),
+            "decoded": lambda: [None for _ in take_each(streamed, *_order(streamed, batch))],
+        }
+        times: dict[str, list[float]] = {name: [] for name in works}
+        worked: dict[str, list[float]] = {name: [] for name in works}
+        for turn in range(rounds + 1):  # the first warms up
+            for name, work in works.items():
+                tick(name)
+                start, processor = time.perf_counter(), time.process_time()
+                work()
+                if turn:
+                    times[name].append(time.perf_counter() - start)
+                    worked[name].append(time.process_time() - processor)
+    speeds = {name: files / statistics.median(took) for name, took in times.items()}
+
+    def compare(seconds: dict[str, list[float]], one: str, other: str) -> float:
+        return statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
+
+    return {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+        "cores": cores(),
+        "spec": asdict(spec),
+        "width": width,
+        "files": files,
+        "batch": batch,
+        "rounds": rounds,
+        "clips_per_second": speeds,
+        "ratio": compare(times, "held", "streamed"),
+        "ratio_processor": compare(worked, "held", "streamed"),
+        "share_decoding": compare(times, "decoded", "held"),
+    }
+
+
+def _order(clips: Samples, batch: int) -> tuple[Tensor, Tensor | None]:
+    """The (steps, batch) clips of an epoch, and where they begin."""
+    rows = torch.arange(len(clips) // batch * batch).view(-1, batch)
+    return rows, clips.draw(rows, generator(0, "bench"))
+
+
+def _learn(clips: Samples, network: ResNet3D, batch: int) -> None:
+    """An epoch of SGD."""
+    rows, starts = _order(clips, batch)
+    optimiser = torch.optim.SGD(network.parameters(), lr=1e-4)
+    device = next(network.parameters()).device
+    labels = clips.labels[rows].to(device)
+    loss = torch.zeros((), device=device)
+    for step, x in enumerate(take_each(clips, rows, starts)):
+        optimiser.zero_grad()
+        loss = F.cross_entropy(network(x), labels[step])
+        loss.backward()
+        optimiser.step()
+    loss.item()  # which waits for a GPU
 
 
 def make_video(path: Path, *, frames: int = 300, height: int = 240, width: int = 320, rate: int = 30) -> Path:
@@ -87,23 +194,23 @@ def bare(path: Path, spec: ClipSpec, *, by_torch: bool = False) -> list[npt.NDAr
     from av.video.reformatter import VideoReformatter
 
     one: dict[str, Any] = {"threads": 1} if int(av.__version__.split(".")[0]) >= 17 else {}
-    scaler, found = VideoReformatter(), list[npt.NDArray[np.uint8]]()
+    scaler, pictures = VideoReformatter(), list[npt.NDArray[np.uint8]]()
     with av.open(str(path), metadata_errors="ignore") as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
         for number, frame in enumerate(container.decode(stream)):
             if number % spec.stride:
                 continue
-            scale = (spec.short_side or min(frame.height, frame.width)) / min(frame.height, frame.width)
+            scale = spec.side / min(frame.height, frame.width)
             height, width = round(frame.height * scale), round(frame.width * scale)
             if by_torch:
                 rgb = torch.from_numpy(scaler.reformat(frame, format="rgb24", **one).to_ndarray())
                 picture = F.interpolate(rgb.permute(2, 0, 1)[None], (height, width), mode="bilinear", antialias=True)
-                found.append(picture[0].permute(1, 2, 0).numpy())
+                pictures.append(picture[0].permute(1, 2, 0).numpy())
             else:
                 scaled = scaler.reformat(frame, width, height, "rgb24", interpolation="BILINEAR", **one)
-                found.append(np.asarray(scaled.to_ndarray(), dtype=np.uint8))
-    return found
+                pictures.append(np.asarray(scaled.to_ndarray(), dtype=np.uint8))
+    return pictures
 
 
 def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Callable[[str], None]) -> dict[str, Any]:
@@ -111,8 +218,8 @@ def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Callable[[str], None])
     read = len(bare(path, spec))  # how many there are; and the file is in the system's cache for all
     if read < spec.frames:
         raise VideoError(f"{path} has {read} frames at this stride, too few for one clip of {spec.frames}")
-    starts = starts_of_all((read - 1) * spec.stride + 1, spec)
-    sizes: dict[str, Any] = {"short_side": spec.short_side, "crop": spec.crop}
+    starts = spread_clips(torch.tensor([(read - 1) * spec.stride + 1]), spec.frames, spec.stride, 0).start.tolist()
+    sizes: dict[str, Any] = {"short_side": spec.side, "crop": spec.square}
     contenders: dict[str, Callable[[], object]] = {
         "bare": lambda: bare(path, spec),
         "clips": lambda: read_all(path, spec.frames, spec.stride, **sizes),

@@ -75,18 +75,35 @@ def bench_fdarn(
 def bench_video(
     path: Annotated[Path | None, typer.Argument(help="A video; default: one that is made for it.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Timed turns of each contender.")] = 11,
+    train: Annotated[bool, typer.Option("--train", help="Learning from files against learning from memory.")] = False,
+    width: Annotated[int, typer.Option(min=1, help="With --train: of the ResNet-18; the papers' is 64.")] = 64,
+    files: Annotated[int, typer.Option(min=1, help="With --train: clips of an epoch.")] = 64,
+    device: Annotated[str, typer.Option(help="With --train: auto, cpu or cuda.")] = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Reading clips against the bare decoder over the same frames (1.00 = as fast)."""
     from fedaction.bench import video as bench
+    from fedaction.engines.base import choose_device
 
     with err.status("measuring") as status, exit_on_refusal():
-        result = bench.bench_video(path, rounds=rounds, tick=status.update)
+        if train:
+            where = choose_device(device)
+            result = bench.bench_streamed(
+                path, width=width, files=files, rounds=rounds, device=where, tick=status.update
+            )
+        else:
+            result = bench.bench_video(path, rounds=rounds, tick=status.update)
     if as_json:
         print(json.dumps(result))
-        return
-    for what, key in (("all clips", "ratio"), ("clips by their first frames", "ratio_windows")):
-        say(f"{what}: {result[key]:.2f} of the bare decoder's speed")
+    elif train:
+        for name, speed in result["clips_per_second"].items():
+            say(f"{name}: {speed:,.1f} clips a second")
+        where = f"{result['device']}, {result['cores']} cores"
+        both = f"{result['ratio']:.2f} of the speed from memory, by processor time {result['ratio_processor']:.2f}"
+        say(f"from files: {both} ({where})")
+    else:
+        for what, key in (("all clips", "ratio"), ("clips by their first frames", "ratio_windows")):
+            say(f"{what}: {result[key]:.2f} of the bare decoder's speed")
 
 
 @bench_app.command("pretext")

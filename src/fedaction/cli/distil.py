@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def distil(
-    recipe: Annotated[Path, typer.Argument(help="A recipe (one flat TOML file), or a directory to go on with.")],
+    recipe: Annotated[Path, typer.Argument(help="A recipe (one flat TOML file), or a directory to resume.")],
     overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2: one chain for each.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
@@ -27,8 +27,8 @@ def distil(
     """Train a teacher, then each assistant, then the student, every one taught by the one before it.
 
     Progress goes to standard error. The directory gets a folder for each network, with model.safetensors and
-    metrics.jsonl, and result.json. One that was interrupted goes on with `fedaction distil DIR`; what is finished
-    in it is not done again.
+    metrics.jsonl, and result.json. One that was interrupted is resumed by `fedaction distil DIR`; what is finished in
+    it is not done again.
     """
     from fedaction.training.distil import run_distil  # torch takes seconds to load
     from fedaction.training.distil_recipe import load_distil_recipe
@@ -48,7 +48,7 @@ def distil(
         except (ValueError, OSError) as error:
             raise fail(str(error)) from None
         except KeyboardInterrupt:
-            bar.warned(f"stopped; `fedaction distil {home}` goes on from the last checkpoint")
+            bar.warned(f"stopped; `fedaction distil {home}` resumes from the last checkpoint")
             raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result))

@@ -34,15 +34,15 @@ def evaluate(
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2: mean and deviation are over them.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Directory for what is found; it can be gone on with.")
+        Path | None, typer.Option("--out", help="Directory for the result; the same command resumes it.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure what a video network has learnt: nearest recordings, a linear probe, fine-tuning of the whole.
 
-    Recordings come from where the keys say: `--set data=arrays --set arrays=FOLDER`, or `--set data=videos --set
-    video_root=FOLDER`; without any, synthetic footage is made. Progress goes to standard error. With --out, the
-    directory gets result.json; a command that was interrupted goes on when it is repeated.
+    Recordings come from where the keys say: `--set data=video --set video_root=FOLDER`, or `--set data=arrays --set
+    arrays=FOLDER`; without any, a few synthetic ones are made. Progress goes to standard error. With --out, the
+    directory gets result.json; a command that was interrupted is resumed when it is repeated.
     """
     from fedaction.training.evaluate import run_evaluate
     from fedaction.training.evaluate_recipe import load_evaluate_recipe
@@ -64,7 +64,7 @@ def evaluate(
         except (ValueError, OSError, ImportError) as error:
             raise fail(str(error)) from None
         except KeyboardInterrupt:
-            bar.warned("stopped; " + ("nothing was written" if folder is None else "the same command goes on"))
+            bar.warned("stopped; " + ("nothing was written" if folder is None else "the same command resumes it"))
             raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result))
@@ -99,11 +99,11 @@ def _table(result: EvaluateResult) -> Table:
 
 
 def _perturbations(result: EvaluateResult) -> Table:
-    levels = list(dict.fromkeys(found["level"] for found in result["perturb"]))
+    levels = list(dict.fromkeys(point["level"] for point in result["perturb"]))
     table = Table("noise on the weights", *(f"{level:g}" for level in levels), title="retrieval R@1, %")
     for column in table.columns[1:]:
         column.justify = "right"
-    for kind in dict.fromkeys(found["kind"] for found in result["perturb"]):
-        by_level = {found["level"]: found["mean"] for found in result["perturb"] if found["kind"] == kind}
+    for kind in dict.fromkeys(point["kind"] for point in result["perturb"]):
+        by_level = {point["level"]: point["mean"] for point in result["perturb"] if point["kind"] == kind}
         table.add_row(kind, *(f"{100 * by_level[level]:.1f}" for level in levels))
     return table

@@ -128,7 +128,7 @@ def take_each(samples: Samples, rows: Tensor, starts: Tensor | None = None) -> I
             yield one(step)
         return
     pending: deque[Future[Tensor]] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="samples") as pool:
+    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="samples") as pool:
         try:
             for step in range(len(rows)):
                 pending.append(pool.submit(one, step))

@@ -12,14 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaction.data.clips.batches import Clips, Window
+from fedaction.data.clips.window import Window
+from fedaction.data.samples import Samples, in_batches
 from fedaction.evaluation.accuracy import by_recording
 
 
 @torch.no_grad()
-def scores_of(network: Callable[[Tensor], Tensor], clips: Clips, window: Window, batch_size: int) -> Tensor:
+def scores_of(network: Callable[[Tensor], Tensor], clips: Samples, window: Window, batch_size: int) -> Tensor:
     """(N, classes) float32 logits of the middles of all clips, on the clips' device. The caller sets the mode."""
-    return torch.cat([network(window.centre(part)).float() for part in clips.batches(batch_size)])
+    return torch.cat([network(window.centre(part)).float() for part in in_batches(clips, batch_size)])
 
 
 class Accuracy(NamedTuple):
@@ -30,11 +31,19 @@ class Accuracy(NamedTuple):
     loss: float
 
 
-def accuracy_of(logits: Tensor, clips: Clips) -> Accuracy:
+def recordings_in(clips: Samples) -> tuple[Tensor, Tensor]:
+    """(N,) which recording each clip is of, from 0, and (R,) the recordings' labels; on the CPU."""
+    if clips.recording is None:
+        return torch.arange(len(clips)), clips.labels
+    numbers, which = clips.recording.unique(return_inverse=True)
+    return which, clips.labels.new_zeros(len(numbers)).index_copy_(0, which, clips.labels)
+
+
+def accuracy_of(logits: Tensor, clips: Samples) -> Accuracy:
     """Scores (N, classes) logits per clip, and per recording by the mean of its clips' class probabilities."""
-    logits, y = logits.detach().float().cpu(), clips.y.cpu()
+    logits, y = logits.detach().float().cpu(), clips.labels
     return Accuracy(
         float((logits.argmax(-1) == y).double().mean()),
-        by_recording(logits.double().softmax(-1), y, clips.recording),
+        by_recording(logits.double().softmax(-1), y, recordings_in(clips)[0]),
         float(F.cross_entropy(logits.double(), y)),
     )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.clips.clips import join
 from fedaction.data.layout import Layout
 from fedaction.data.samples import Examples, in_memory
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
@@ -88,13 +89,10 @@ def _put_together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
                 f"clients {first.info.id!r} and {other.info.id!r} hold samples of other shapes or classes, which "
                 "cannot be put together; leave method central out"
             )
-    parts = [in_memory(client.train) for client in clients.values()]
-    x, y = torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts])
-    pooled = ClientData(replace(first.info, id=EVERYONE, samples=len(x)), Examples(x, y), Examples(x[:0], y[:0]))
-    tested = {
-        key: ClientData(replace(client.info, samples=0), Examples(x[:0], y[:0]), client.test)
-        for key, client in clients.items()
-    }
+    everything = join([client.train for client in clients.values()])
+    none = Examples(everything.take(torch.arange(0)), everything.labels[:0])
+    pooled = ClientData(replace(first.info, id=EVERYONE, samples=len(everything)), everything, none)
+    tested = {key: ClientData(replace(client.info, samples=0), none, client.test) for key, client in clients.items()}
     return {**tested, EVERYONE: pooled}
 
 

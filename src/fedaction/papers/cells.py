@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
-from fedaction.data.sources.every import SOURCES
+from fedaction.data.sources import SOURCES
 from fedaction.federation.files import read_json, write_json
 from fedaction.federation.settings import RecipeError, Settings, nearest
 from fedaction.methods import METHODS

@@ -13,8 +13,8 @@ from typing import Any, Literal, cast
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from fedaction.data.sources import SOURCES
 from fedaction.data.sources.base import Source
-from fedaction.data.sources.every import SOURCES
 from fedaction.engines.base import Precision
 from fedaction.federation.settings import (
     FILE,
@@ -42,7 +42,7 @@ class RunSettings(Settings):
     seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
     """One run per seed; results are means over them."""
     data: str = "stage"
-    """Where clients come from: stage, stage_features, stage_video (synthetic); public, store, features, video."""
+    """Clients' data: stage, stage_features, stage_video (synthetic); public, store, features; video, arrays."""
     data_seed: int = 0
     """What the data itself is drawn from (the stage, partitions); the same for every seed of a study."""
 

@@ -2,7 +2,7 @@
 
 The directory itself is the chain of the first seed; other seeds lie in `seeds/<seed>/`. Each network has a directory
 (`stage-1-resnet34`, ...; `scratch-resnet18` for the student without a teacher) with `model.safetensors`,
-`metrics.jsonl`, `clock.jsonl` and, last of all, `stage.json`: whoever finds that one finds a finished stage.
+`metrics.jsonl`, `clock.jsonl` and, last of all, `stage.json`: where there is one, the stage is finished.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaction.data.clips.files import ClipData, check_data, classes_of, clips_of, identity_of, window_of
+from fedaction.data.client import ClientData
+from fedaction.data.clips.clips import check_clips, digest_of
+from fedaction.data.clips.window import window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.clips import accuracy_of
 from fedaction.federation.files import clear_partial, only_one, read_json, write_atomically, write_json
@@ -29,7 +31,7 @@ from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.environment import environment
 from fedaction.runs.metrics import MetricsFile, Row, read_rows
 from fedaction.training.distil_recipe import DistilRecipe, dump_distil_recipe, load_distil_recipe
-from fedaction.training.teacher import file_digest, kept_logits
+from fedaction.training.teacher import file_digest, keep_logits
 from fedaction.training.trainer import Pretraining, Splits, log_seconds, seconds_of
 
 
@@ -92,27 +94,27 @@ def stages_of(recipe: DistilRecipe) -> list[Stage]:
     """The networks of a chain, in the order in which they are trained."""
     settings = recipe.settings
     epochs = settings.epochs * (len(settings.chain) if len(settings.epochs) == 1 else 1)
-    found: list[Stage] = []
+    stages: list[Stage] = []
     for number, (depth, passes) in enumerate(zip(settings.chain, epochs, strict=True), 1):
-        role = "student" if number == len(settings.chain) else "assistant" if found else "teacher"
+        role = "student" if number == len(settings.chain) else "assistant" if stages else "teacher"
         given = number == 1 and settings.teacher
-        teacher = found[-1].name if found else None
-        found.append(Stage(f"stage-{number}-resnet{depth}", role, depth, 0 if given else passes, teacher))
+        teacher = stages[-1].name if stages else None
+        stages.append(Stage(f"stage-{number}-resnet{depth}", role, depth, 0 if given else passes, teacher))
     if settings.scratch:
-        found.append(Stage(f"scratch-resnet{settings.chain[-1]}", "scratch", settings.chain[-1], epochs[-1], None))
-    return found
+        stages.append(Stage(f"scratch-resnet{settings.chain[-1]}", "scratch", settings.chain[-1], epochs[-1], None))
+    return stages
 
 
 def run_distil(
-    recipe: DistilRecipe, folder: Path, progress: Progress | None = None, data: ClipData | None = None
+    recipe: DistilRecipe, folder: Path, progress: Progress | None = None, data: ClientData | None = None
 ) -> DistilResult:
     """Trains a recipe's chain for each of its seeds, or what is left of that.
 
     Args:
         recipe: what to train.
-        folder: a new or empty directory, or that of the same recipe when it goes on.
-        progress: hears how it goes.
-        data: clips to use instead of those that the recipe names.
+        folder: a new or empty directory, or that of the same recipe when it is resumed.
+        progress: is told how it goes.
+        data: a client with all clips, in place of what the recipe names.
 
     Returns:
         The result, which is also `result.json` in the directory.
@@ -122,27 +124,27 @@ def run_distil(
     device = choose_device(settings.device)
     check_precision(settings.precision, device)
     _check_folder(recipe, folder)
-    data = recipe.source.load(settings.data_seed) if data is None else data
-    check_data(data, f"data = {settings.data!r}")
+    data = recipe.source.pool(settings.data_seed) if data is None else data
+    check_clips(data, f"data = {settings.data!r}")
     window = window_of(data, settings.crop, settings.augment_pad, settings.augment_flip)
     given = _given_teacher(recipe, data)
     folder.mkdir(parents=True, exist_ok=True)
     with only_one(folder):
         clear_partial(folder)
         digest = _check_data(folder, data)
-        # First of all, so that a run killed from here on can be gone on with.
+        # First of all, so that a run killed from here on can be resumed.
         write_atomically(folder / "recipe.toml", dump_distil_recipe(recipe).encode())
         write_json(folder / "environment.json", environment(device))
         set_precision(settings.tf32)
-        splits = Splits(*clips_of(data, device, progress.warned), window, device)
+        splits = Splits(data.train.on(device), data.test.on(device), window, device)
         counts = {"train": len(splits.train), "test": len(splits.test)}
         write_json(folder / "data.json", {"sha256": digest, **counts})
-        found: dict[str, list[StageResult]] = {}
+        results: dict[str, list[StageResult]] = {}
         for position, seed in enumerate(settings.seeds):
             home = folder if position == 0 else folder / "seeds" / str(seed)
-            chain = Chain(recipe, seed, home, splits, classes_of(data), digest, given, progress)
-            found[str(seed)] = [chain.stage(stage) for stage in stages_of(recipe)]
-        result = _result(recipe, folder, found, device)
+            chain = Chain(recipe, seed, home, splits, data.info.classes, digest, given, progress)
+            results[str(seed)] = [chain.stage(stage) for stage in stages_of(recipe)]
+        result = _result(recipe, folder, results, device)
         write_json(folder / "result.json", result)
     return result
 
@@ -170,31 +172,31 @@ class Chain:
         """Trains one network, unless that was done before."""
         home = self.folder / stage.name
         home.mkdir(parents=True, exist_ok=True)
-        if (found := self._finished(home)) is None:
+        if (result := self._finished(home)) is None:
             if stage.epochs:
                 self._train(stage, home)
             else:
                 self._take_over(stage, home)
-            found = self._summed_up(stage, home)
-            write_json(home / "stage.json", found)
+            result = self._sum_up(stage, home)
+            write_json(home / "stage.json", result)
         shutil.rmtree(home / "checkpoints", ignore_errors=True)  # the model file has what they held
-        return found
+        return result
 
     def _finished(self, home: Path) -> StageResult | None:
         if not (home / "stage.json").exists():
             return None
-        found: StageResult = read_json(home / "stage.json")
-        if found["configuration"] != self.configuration:
+        result: StageResult = read_json(home / "stage.json")
+        if result["configuration"] != self.configuration:
             raise ValueError(
-                f"{home} was made with configuration {found['configuration']}, but its recipe and data now give "
+                f"{home} was made with configuration {result['configuration']}, but its recipe and data now give "
                 f"{self.configuration}; put them back as they were, or distil into another directory"
             )
-        if file_digest(home / "model.safetensors") != found["sha256"]:
+        if file_digest(home / "model.safetensors") != result["sha256"]:
             raise ValueError(
                 f"{home / 'model.safetensors'} is not as it was written; remove {home / 'stage.json'} and what was "
                 "taught by it, and it is trained anew"
             )
-        return found
+        return result
 
     def _train(self, stage: Stage, home: Path) -> None:
         settings = self.recipe.settings
@@ -206,13 +208,13 @@ class Chain:
         save_model(home / "model.safetensors", network, self._card(stage))
 
     def _teacher(self, name: str, home: Path) -> ResNet3D | Tensor:
-        """Who teaches a stage: the network itself where clips are augmented, else its logits of them."""
+        """Who teaches a stage: the network itself where clips are other ones each time, else its logits of them."""
         settings, splits = self.recipe.settings, self.splits
         path = self.folder / name / "model.safetensors"
         network = load_model(path)[0].to(splits.device)
         if settings.channels_last:
             network.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue, reportUnknownMemberType]
-        if settings.augment:
+        if settings.augment or splits.train.fresh:
             return network.requires_grad_(False)
 
         def compute() -> NDArray[np.float32]:
@@ -228,7 +230,7 @@ class Chain:
             "precision": settings.precision,
             "batch_size": settings.batch_size,
         }
-        logits = kept_logits(path.with_name("logits.npy"), about, (len(splits.train), len(self.classes)), compute)
+        logits = keep_logits(path.with_name("logits.npy"), about, (len(splits.train), len(self.classes)), compute)
         return torch.tensor(np.asarray(logits), device=splits.device)
 
     def _take_over(self, stage: Stage, home: Path) -> None:
@@ -236,8 +238,8 @@ class Chain:
         network, card = load_model(self.recipe.settings.teacher)
         save_model(home / "model.safetensors", network, card)
         logits = self.splits.logits(network.to(self.splits.device), self.splits.test, self.recipe.settings)
-        found = accuracy_of(logits, self.splits.test)
-        values = {"accuracy": found.clip, "video_accuracy": found.video, "loss": found.loss}
+        accuracy = accuracy_of(logits, self.splits.test)
+        values = {"accuracy": accuracy.clip, "video_accuracy": accuracy.video, "loss": accuracy.loss}
         metrics = MetricsFile(home / "metrics.jsonl")
         metrics.append(Row(0, "", "", "test", name, value) for name, value in values.items())
         metrics.close()
@@ -254,14 +256,14 @@ class Chain:
         }
         return Card(
             classes=self.classes,
-            frames=splits.train.frames,
-            stride=self.recipe.source.stride,
+            frames=splits.train.shape[0],
+            stride=self.recipe.source.clip[0],
             resize=min(splits.window.frame),
             crop=splits.window.size[0],
             provenance=provenance,
         )
 
-    def _summed_up(self, stage: Stage, home: Path) -> StageResult:
+    def _sum_up(self, stage: Stage, home: Path) -> StageResult:
         tests = [row for row in read_rows(home / "metrics.jsonl") if row.split == "test"]
         last = {row.name: row.value for row in tests if row.round == tests[-1].round}
         network = load_model(home / "model.safetensors")[0]
@@ -281,7 +283,7 @@ class Chain:
         }
 
 
-def _given_teacher(recipe: DistilRecipe, data: ClipData) -> str:
+def _given_teacher(recipe: DistilRecipe, data: ClientData) -> str:
     """The hash of a given teacher's file, once it is seen to fit; "" where none is given."""
     settings = recipe.settings
     if not settings.teacher:
@@ -292,7 +294,7 @@ def _given_teacher(recipe: DistilRecipe, data: ClipData) -> str:
             f"teacher: {settings.teacher} is a ResNet-{arguments['depth']}, but the chain begins with "
             f"{settings.chain[0]}"
         )
-    classes = classes_of(data)
+    classes = data.info.classes
     if card.classes != classes:
         raise ValueError(
             f"teacher: {settings.teacher} knows {len(card.classes)} classes, {', '.join(card.classes[:3])}, ...; the "
@@ -320,9 +322,9 @@ def _check_folder(recipe: DistilRecipe, folder: Path) -> None:
             )
 
 
-def _check_data(folder: Path, data: ClipData) -> str:
+def _check_data(folder: Path, data: ClientData) -> str:
     """The hash of the clips; a directory that was begun with others is refused."""
-    digest, record = identity_of(data), folder / "data.json"
+    digest, record = digest_of(data), folder / "data.json"
     if record.exists() and read_json(record).get("sha256") != digest:
         raise ValueError(
             f"{folder} was begun with other clips than the recipe now gives; bring them back, or distil into another "
@@ -332,11 +334,11 @@ def _check_data(folder: Path, data: ClipData) -> str:
 
 
 def _result(
-    recipe: DistilRecipe, folder: Path, found: dict[str, list[StageResult]], device: torch.device
+    recipe: DistilRecipe, folder: Path, results: dict[str, list[StageResult]], device: torch.device
 ) -> DistilResult:
     settings = recipe.settings
-    students = [next(stage for stage in stages if stage["role"] == "student") for stages in found.values()]
-    alone = [stage for stages in found.values() for stage in stages if stage["role"] == "scratch"]
+    students = [next(stage for stage in stages if stage["role"] == "student") for stages in results.values()]
+    alone = [stage for stages in results.values() for stage in stages if stage["role"] == "scratch"]
     clip = [student["clip_accuracy"] for student in students]
     result: DistilResult = {
         "run": str(folder),
@@ -346,9 +348,9 @@ def _result(
         "clip_accuracy": statistics.fmean(clip),
         "video_accuracy": statistics.fmean(student["video_accuracy"] for student in students),
         "std": statistics.stdev(clip) if len(clip) > 1 else None,
-        "seconds": round(sum(stage["seconds"] for stages in found.values() for stage in stages), 3),
+        "seconds": round(sum(stage["seconds"] for stages in results.values() for stage in stages), 3),
         "device": device.type,
-        "stages": found,
+        "stages": results,
     }
     if alone:
         result["scratch"] = {

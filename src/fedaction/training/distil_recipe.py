@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 from pydantic.fields import FieldInfo
 
-from fedaction.data.sources.clips import CLIP_SOURCES, ClipSource
+from fedaction.data.sources import CLIP_SOURCES
+from fedaction.data.sources.base import ClipSource
 from fedaction.federation.settings import (
     HOW,
     RecipeError,
@@ -25,8 +26,10 @@ from fedaction.methods.distillation import ClsTarget, KdLoss, Reduction
 from fedaction.models.resnet3d import BLOCKS
 from fedaction.runs.recipe import read_overrides, read_recipe
 
+_Keys = TypeVar("_Keys", bound=Settings)
 
-def _listed(value: Any) -> Any:
+
+def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, int) else value
 
 
@@ -46,12 +49,12 @@ class DistilSettings(Settings):
     seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
     """One chain per seed; results are means over them."""
     # Clips and a given teacher are hashed by what is in them, so the keys that name them do not count.
-    data: str = Field("footage", json_schema_extra=HOW)
-    """Where clips come from: footage (synthetic), videos, or arrays (clips as NumPy files)."""
+    data: str = Field("stage_video", json_schema_extra=HOW)
+    """Where clips come from: stage_video (synthetic), video, arrays (NumPy files); clients are put together."""
     data_seed: int = Field(0, json_schema_extra=HOW)
     """What the data itself is drawn from; the same for every seed."""
 
-    epochs: Annotated[tuple[PositiveInt, ...], Field(min_length=1), BeforeValidator(_listed)] = (200,)
+    epochs: Annotated[tuple[PositiveInt, ...], Field(min_length=1), BeforeValidator(_as_tuple)] = (200,)
     """Passes over the training clips: one number for all of the chain, or one for each."""
     batch_size: int = Field(128, ge=1)
     """Clips per step; a smaller set is taken whole."""
@@ -160,15 +163,20 @@ def load_distil_recipe(path: Path, overrides: Sequence[str] = ()) -> DistilRecip
 
 def parse_distil_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> DistilRecipe:
     """Validates a recipe's values. Every key must belong to distillation or to the clips it names."""
-    check_flat(values, origin)
     if "method" in values and "chain" not in values:
         raise RecipeError(f"{origin}: this is a recipe of a federated run; use `fedaction run` for it")
-    check_choice({"data": "footage", **values}, "data", CLIP_SOURCES, origin)
-    kind = CLIP_SOURCES[values.get("data", "footage")]
-    parsed = parse_settings(values, {"settings": DistilSettings, "source": kind}, origin)
+    return DistilRecipe(*parse_clip_recipe(values, DistilSettings, origin))
+
+
+def parse_clip_recipe(values: Mapping[str, Any], kind: type[_Keys], origin: str) -> tuple[_Keys, ClipSource]:
+    """A command's keys and those of the clips that it names, from one flat recipe."""
+    check_flat(values, origin)
+    check_choice({"data": "stage_video", **values}, "data", CLIP_SOURCES, origin)
+    kinds = {"settings": kind, "source": CLIP_SOURCES[values.get("data", "stage_video")]}
+    parsed = parse_settings(values, kinds, origin)
     settings, source = parsed["settings"], parsed["source"]
-    assert isinstance(settings, DistilSettings) and isinstance(source, ClipSource)
-    return DistilRecipe(settings, source)
+    assert isinstance(settings, kind) and isinstance(source, ClipSource)
+    return settings, source
 
 
 def dump_distil_recipe(recipe: DistilRecipe) -> str:
@@ -177,6 +185,5 @@ def dump_distil_recipe(recipe: DistilRecipe) -> str:
 
 
 def distil_keys() -> dict[str, dict[str, FieldInfo]]:
-    """Every key that a recipe for `fedaction distil` may have, by who reads it."""
-    keys: dict[str, dict[str, FieldInfo]] = {"distil": DistilSettings.model_fields}
-    return keys | {f'distil, data = "{name}"': kind.model_fields for name, kind in CLIP_SOURCES.items()}
+    """Every key of `fedaction distil` besides those of its data, by who reads it."""
+    return {"distil": DistilSettings.model_fields}

@@ -18,10 +18,13 @@ from typing import Any, TypedDict
 import torch
 from torch import Tensor
 
+from fedaction.data.client import ClientData
 from fedaction.data.clips.augment import Augmentation
-from fedaction.data.clips.batches import Clips, Window
-from fedaction.data.clips.files import ClipData, check_data, classes_of, identity_of, recordings_of, window_of
+from fedaction.data.clips.clips import Clips, check_clips, digest_of, recordings_of
+from fedaction.data.clips.recordings import Recordings
+from fedaction.data.clips.window import Window, window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
+from fedaction.evaluation.clips import recordings_in
 from fedaction.federation.files import write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.seeds import generator
@@ -31,7 +34,7 @@ from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.environment import environment
 from fedaction.runs.networks import network_file, read_network
-from fedaction.training.evaluate_folder import Parts, check_folder, kept_in
+from fedaction.training.evaluate_folder import Parts, check_folder, keep_parts
 from fedaction.training.evaluate_recipe import EvaluateRecipe, EvaluateSettings, Perturbation
 from fedaction.training.protocols import Evaluation, Features, precision_on
 from fedaction.training.teacher import file_digest
@@ -63,7 +66,7 @@ class PerturbResult(TypedDict):
 
 
 class EvaluateResult(TypedDict):
-    """What is found. Scores are shares, 0 to 1, of recordings or, where their names end with `_clip`, of clips.
+    """What is measured. Scores are shares, 0 to 1, of recordings or, where their names end with `_clip`, of clips.
 
     `seeds` has each seed's scores, `mean` and `std` are over seeds (`std` is None for one alone). `model` and `data`
     say by SHA-256 what was evaluated on what, `recipe` how.
@@ -86,7 +89,7 @@ def run_evaluate(
     recipe: EvaluateRecipe,
     result_file: Path | None = None,
     progress: Progress | None = None,
-    data: ClipData | None = None,
+    data: ClientData | None = None,
     folder: Path | None = None,
 ) -> EvaluateResult:
     """Evaluates a network: a model file's, a run's or a checkpoint's, or one with random weights.
@@ -95,9 +98,9 @@ def run_evaluate(
         model: a model file, a run's directory or one of its `checkpoints/*.safetensors`; or "random".
         recipe: what to measure on what.
         result_file: where the result is written; it must not be there yet.
-        progress: hears how it goes.
-        data: recordings to use instead of those that the recipe names.
-        folder: a directory that keeps what is found, and goes on when it is given again; the result is its
+        progress: is told how it goes.
+        data: a client with all recordings, in place of what the recipe names.
+        folder: a directory that keeps what is measured, and is resumed when it is given again; the result is its
             `result.json`.
     """
     progress = progress or Quiet()
@@ -111,15 +114,15 @@ def run_evaluate(
     if folder is not None:
         check_folder(folder)
     backbones = Backbones(model, settings, progress)
-    data = recipe.source.load(settings.data_seed) if data is None else data
-    check_data(data, f"data = {settings.data!r}")
-    window, digest = window_of(data, settings.crop), identity_of(data)
+    data = recipe.source.pool(settings.data_seed, whole=True) if data is None else data
+    check_clips(data, f"data = {settings.data!r}")
+    window, digest = window_of(data, settings.crop), digest_of(data)
     set_precision(settings.tf32)
-    looked_at, tuned_on = splits_of(settings, data, window, device, progress)
+    looked_at, tuned_on = splits_of(settings, data, window, device)
     backbones.compare(looked_at, progress)
-    evaluation = Evaluation(settings, looked_at, tuned_on, len(classes_of(data)), progress)
+    evaluation = Evaluation(settings, looked_at, tuned_on, len(data.info.classes), progress)
     about = {"model": backbones.about["sha256"] or RANDOM, "recordings": digest}
-    with kept_in(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
+    with keep_parts(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
         seeds, perturbed = _measure(evaluation, backbones, parts)
         result: EvaluateResult = {
             "name": settings.name,
@@ -127,23 +130,24 @@ def run_evaluate(
             "data": {
                 "data": settings.data,
                 "sha256": digest,
-                "classes": list(classes_of(data)),
+                "classes": list(data.info.classes),
                 "clips": [len(looked_at.train), len(looked_at.test)],
-                "frames": looked_at.train.frames,
-                "recordings": [looked_at.train.recordings, looked_at.test.recordings],
+                "frames": looked_at.train.shape[0],
+                "recordings": [len(recordings_in(split)[1]) for split in (looked_at.train, looked_at.test)],
             },
             "seeds": seeds,
             "mean": {
-                key: statistics.fmean(found[key] for found in seeds.values()) for key in seeds[str(settings.seeds[0])]
+                key: statistics.fmean(scores[key] for scores in seeds.values())
+                for key in seeds[str(settings.seeds[0])]
             },
             "std": None,
-            "perturb": _summed_up(perturbed),
+            "perturb": _sum_up(perturbed),
             "seconds": round(parts.seconds, 3),
             "recipe": recipe.flat(),
             "environment": environment(device),
         }
         if len(seeds) > 1:
-            result["std"] = {key: statistics.stdev(found[key] for found in seeds.values()) for key in result["mean"]}
+            result["std"] = {key: statistics.stdev(each[key] for each in seeds.values()) for key in result["mean"]}
         for path in (result_file, None if folder is None else folder / "result.json"):
             if path is not None:
                 write_json(path, result)
@@ -156,7 +160,7 @@ _Noisy = tuple[Perturbation, float, float, float]
 def _measure(
     evaluation: Evaluation, backbones: Backbones, parts: Parts
 ) -> tuple[dict[str, dict[str, float]], list[_Noisy]]:
-    """What each seed's protocols find, and retrieval under noise; what was found before is not looked for again."""
+    """What each seed's protocols measure, and retrieval under noise; what was measured before is read."""
     settings, device = evaluation.settings, evaluation.looked_at.device
     seeds: dict[str, dict[str, float]] = {}
     perturbed: list[_Noisy] = []
@@ -170,11 +174,13 @@ def _measure(
             subject = backbone, Features(evaluation, backbone, f"features{suffix}")
         scores = dict[str, float]()
         for part in asked:
-            found = parts.of(seed, part, partial(_part, part, evaluation, subject, seed, suffix, parts.configuration))
+            values = parts.of(
+                seed, part, partial(_part, part, evaluation, subject, seed, suffix, parts.configuration)
+            )
             if part == "perturb":
-                perturbed += [(kind, level, r1, lost) for kind, level, r1, lost in found]
+                perturbed += [(kind, level, r1, lost) for kind, level, r1, lost in values]
             else:
-                scores |= found
+                scores |= values
         seeds[str(seed)] = scores
     return seeds, perturbed
 
@@ -199,24 +205,32 @@ def _part(
         case "finetune":
             return evaluation.finetune(backbone, seed, folder, configuration, suffix)
         case _:
-            return list(evaluation.perturbed(backbone, seed, suffix))
+            return list(evaluation.perturb(backbone, seed, suffix))
 
 
 def splits_of(
-    settings: EvaluateSettings, data: ClipData, window: Window, device: torch.device, progress: Progress
+    settings: EvaluateSettings, data: ClientData, window: Window, device: torch.device
 ) -> tuple[Splits, Splits]:
     """Clips for retrieval and the probe, and clips for fine-tuning, of the same recordings."""
-    train, test = recordings_of(data, device, progress.warned)
+    train, test = (recordings_of(split).on(device) for split in (data.train, data.test))
     frames = min(settings.clip_frames, int(max(train.lengths.max(), test.lengths.max())))
     even = [Clips.spread(part, frames, settings.clip_stride, settings.clips) for part in (train, test)]
-    tuned_on = Splits(
-        Clips.anywhere(train, frames, settings.finetune_stride),
-        Clips.spread(test, frames, settings.finetune_stride, settings.clips),
+    tuned_on = tuning_splits(settings, train, test, frames, window, device)
+    return Splits(even[0], even[1], window, device), tuned_on
+
+
+def tuning_splits(
+    settings: EvaluateSettings, train: Recordings, test: Recordings, frames: int, window: Window, device: torch.device
+) -> Splits:
+    """Clips for fine-tuning: of each recording one from another place each time, for test some evenly spread."""
+    stride = settings.finetune_stride
+    return Splits(
+        Clips.spread(train, frames, stride, 1, anew=True),
+        Clips.spread(test, frames, stride, settings.clips),
         window,
         device,
         augmentation_of(settings, window),
     )
-    return Splits(even[0], even[1], window, device), tuned_on
 
 
 def augmentation_of(settings: EvaluateSettings, window: Window) -> Augmentation:
@@ -282,7 +296,7 @@ class Backbones:
         """Warns of clips unlike those that the network was trained on."""
         if self.card is None:
             return
-        here = (splits.train.frames, splits.window.size[0])
+        here = (splits.train.shape[0], splits.window.size[0])
         trained = (self.card.frames, self.card.crop)
         if here != trained:
             progress.warned(
@@ -291,18 +305,18 @@ class Backbones:
             )
 
 
-def _summed_up(found: Iterable[_Noisy]) -> list[PerturbResult]:
+def _sum_up(draws: Iterable[_Noisy]) -> list[PerturbResult]:
     groups: dict[tuple[Perturbation, float], list[tuple[float, float]]] = {}
-    for kind, level, r1, lost in found:
+    for kind, level, r1, lost in draws:
         groups.setdefault((kind, level), []).append((r1, lost))
     return [
         {
             "kind": kind,
             "level": level,
-            "mean": statistics.fmean(r1 for r1, _ in draws),
-            "std": statistics.stdev(r1 for r1, _ in draws) if len(draws) > 1 else None,
-            "lost": statistics.fmean(lost for _, lost in draws),
-            "draws": len(draws),
+            "mean": statistics.fmean(r1 for r1, _ in pairs),
+            "std": statistics.stdev(r1 for r1, _ in pairs) if len(pairs) > 1 else None,
+            "lost": statistics.fmean(lost for _, lost in pairs),
+            "draws": len(pairs),
         }
-        for (kind, level), draws in groups.items()
+        for (kind, level), pairs in groups.items()
     ]

@@ -1,7 +1,8 @@
-"""A directory that keeps what an evaluation has found, so that one that was interrupted goes on.
+"""A directory that keeps what an evaluation has measured, so that one that was interrupted is resumed.
 
-`evaluation.json` says of what network, clips and keys; `seed-<seed>/<part>.json` is what a part found, and is there
-only when the part is finished; `seed-<seed>/finetune/` has metrics and, until the part is finished, checkpoints.
+`evaluation.json` says of what network, clips and keys; `seed-<seed>/<part>.json` is what a part measured, and is
+there only when the part is finished; `seed-<seed>/finetune/` has metrics and, until the part is finished,
+checkpoints.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Parts:
         return self._folder is not None and self._file(self._folder, seed, part).exists()
 
     def of(self, seed: int, part: str, compute: Callable[[Path], Any]) -> Any:
-        """What a part found: read, or computed and kept.
+        """What a part measured: read, or computed and kept.
 
         `compute` gets a folder of its own and returns JSON values. What it has done there when it is interrupted is
         there again the next time.
@@ -44,16 +45,16 @@ class Parts:
         if self._folder is None:
             clock = time.perf_counter()
             with tempfile.TemporaryDirectory(prefix="fedaction-") as work:
-                found = compute(Path(work))
+                value = compute(Path(work))
             self.seconds += time.perf_counter() - clock
-            return found
+            return value
         path = self._file(self._folder, seed, part)
         if not path.exists():
             work = path.with_suffix("")
             clock, before = time.perf_counter(), seconds_of(work)  # of epochs before it was interrupted
-            found = compute(work)
+            value = compute(work)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, {"found": found, "seconds": round(before + time.perf_counter() - clock, 3)})
+            write_json(path, {"found": value, "seconds": round(before + time.perf_counter() - clock, 3)})
             shutil.rmtree(work / "checkpoints", ignore_errors=True)
         kept = read_json(path)
         if not isinstance(kept, dict) or not {"found", "seconds"} <= {*kept}:  # pyright: ignore[reportUnknownArgumentType]
@@ -67,7 +68,7 @@ class Parts:
 
 
 @contextmanager
-def kept_in(folder: Path | None, about: Mapping[str, Any], keys: Mapping[str, Any]) -> Generator[Parts]:
+def keep_parts(folder: Path | None, about: Mapping[str, Any], keys: Mapping[str, Any]) -> Generator[Parts]:
     """The parts of an evaluation in a new or empty directory, or in that of the same one.
 
     Args:

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 from pydantic.fields import FieldInfo
 
-from fedaction.data.sources.clips import RECORDING_SOURCES, ClipSource
+from fedaction.data.sources.base import ClipSource
 from fedaction.evaluation.retrieval import KS, Pooling, Rule
-from fedaction.federation.settings import HOW, Settings, check_choice, check_flat, parse_settings
+from fedaction.federation.settings import HOW, Settings
 from fedaction.models.resnet3d import BLOCKS
 from fedaction.runs.recipe import read_overrides, read_recipe
-from fedaction.training.distil_recipe import DistilSettings
+from fedaction.training.distil_recipe import DistilSettings, parse_clip_recipe
 
 Protocol = Literal["retrieval", "probe", "finetune"]
 PROTOCOLS: tuple[Protocol, ...] = ("retrieval", "probe", "finetune")
@@ -35,8 +35,8 @@ class EvaluateSettings(Settings):
     """What is measured: retrieval, a linear probe, fine-tuning of the whole network."""
     seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
     """Everything that is drawn is drawn anew for each seed; results are means over them."""
-    data: str = Field("footage", json_schema_extra=HOW)
-    """Where recordings come from: footage (synthetic), videos, or arrays (NumPy files)."""
+    data: str = Field("stage_video", json_schema_extra=HOW)
+    """Where recordings come from: stage_video (synthetic), video, arrays (NumPy files); clients are put together."""
     data_seed: int = Field(0, json_schema_extra=HOW)
     """What the data itself is drawn from; the same for every seed."""
 
@@ -195,16 +195,9 @@ def load_evaluate_recipe(path: Path | None, overrides: Sequence[str] = ()) -> Ev
 
 def parse_evaluate_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> EvaluateRecipe:
     """Validates a recipe's values. Every key must belong to evaluation or to the clips it names."""
-    check_flat(values, origin)
-    check_choice({"data": "footage", **values}, "data", RECORDING_SOURCES, origin)
-    kind = RECORDING_SOURCES[values.get("data", "footage")]
-    parsed = parse_settings(values, {"settings": EvaluateSettings, "source": kind}, origin)
-    settings, source = parsed["settings"], parsed["source"]
-    assert isinstance(settings, EvaluateSettings) and isinstance(source, ClipSource)
-    return EvaluateRecipe(settings, source)
+    return EvaluateRecipe(*parse_clip_recipe(values, EvaluateSettings, origin))
 
 
 def evaluate_keys() -> dict[str, dict[str, FieldInfo]]:
-    """Every key that a recipe for `fedaction evaluate` may have, by who reads it."""
-    keys: dict[str, dict[str, FieldInfo]] = {"evaluate": EvaluateSettings.model_fields}
-    return keys | {f'evaluate, data = "{name}"': kind.model_fields for name, kind in RECORDING_SOURCES.items()}
+    """Every key of `fedaction evaluate` besides those of its data, by who reads it."""
+    return {"evaluate": EvaluateSettings.model_fields}

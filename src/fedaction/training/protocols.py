@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedaction.data.clips.batches import Clips
+from fedaction.data.samples import Samples, in_batches
 from fedaction.engines.base import batch_plan
 from fedaction.evaluation.accuracy import by_recording
-from fedaction.evaluation.clips import Accuracy, accuracy_of
+from fedaction.evaluation.clips import Accuracy, accuracy_of, recordings_in
 from fedaction.evaluation.landscape import filter_direction
 from fedaction.evaluation.retrieval import Pooling, pool_map, retrieval
 from fedaction.federation.progress import Progress
@@ -45,19 +45,14 @@ class Tuned(nn.Module):
         return self.classifier(self.dropout(self.backbone(x, output="pooled")))
 
 
-def score(logits: Tensor, clips: Clips, rule: str) -> Accuracy:
+def score(logits: Tensor, clips: Samples, rule: str) -> Accuracy:
     """Scores (N, classes) logits per clip, and per recording by the mean of its clips' logits or probabilities."""
-    found = accuracy_of(logits, clips)
+    accuracy = accuracy_of(logits, clips)
     if rule == "probabilities":
-        return found
-    return found._replace(video=by_recording(logits.detach().double().cpu(), clips.y.cpu(), clips.recording))
-
-
-def labels_of(clips: Clips) -> Tensor:
-    """(recordings,) int64 labels, on the CPU."""
-    labels = torch.zeros(clips.recordings, dtype=torch.int64)
-    labels[clips.recording] = clips.y.cpu()
-    return labels
+        return accuracy
+    return accuracy._replace(
+        video=by_recording(logits.detach().double().cpu(), clips.labels, recordings_in(clips)[0])
+    )
 
 
 @dataclass(frozen=True)
@@ -69,7 +64,7 @@ class Evaluation:
         looked_at: clips for retrieval, whose gallery is those for training, and for the probe.
         tuned_on: clips for fine-tuning.
         classes: how many.
-        progress: hears how it goes.
+        progress: is told how it goes.
     """
 
     settings: EvaluateSettings
@@ -87,7 +82,7 @@ class Evaluation:
         """R@k by k."""
         return {f"R@{k}": value for k, value in self._retrieval(features.recordings).items()}
 
-    def perturbed(
+    def perturb(
         self, backbone: ResNet3D, seed: int, suffix: str = ""
     ) -> Iterator[tuple[Perturbation, float, float, float]]:
         """Kind, level, R@1 and share of recordings lost, for each kind, draw and level of noise on the weights."""
@@ -105,14 +100,14 @@ class Evaluation:
                         continue
                     moved = {n: w.add(noise[n], alpha=level) if n in noise else w for n, w in weights.items()}
                     network.load_state_dict(moved)
-                    found = self._retrieval_1(Features(self, network))
-                    clean = found if level == 0 else clean
-                    yield kind, level, *found
+                    measured = self._retrieval_1(Features(self, network))
+                    clean = measured if level == 0 else clean
+                    yield kind, level, *measured
                 done += 1
                 self.progress.advanced(label, done, None)
 
     def _retrieval(self, recordings: list[Tensor], ks: tuple[int, ...] = ()) -> dict[int, float]:
-        labels = labels_of(self.looked_at.train), labels_of(self.looked_at.test)
+        labels = [recordings_in(split)[1] for split in (self.looked_at.train, self.looked_at.test)]
         ks = ks or self.settings.retrieval_ks
         return retrieval(recordings[0], labels[0], recordings[1], labels[1], ks, self.settings.retrieval_rule)
 
@@ -124,6 +119,7 @@ class Evaluation:
     def probe(self, features: Features, seed: int, suffix: str = "") -> dict[str, float]:
         """Trains a linear classifier on features of clips, which are all it sees; nothing is augmented."""
         settings, train, label = self.settings, self.looked_at.train, f"probe{suffix}"
+        labels = train.labels.to(self.looked_at.device)
         learn, test = (part.float() for part in features.clips)
         if not bool(learn.isfinite().all() and test.isfinite().all()):
             raise ValueError("probe: features are not finite: the network that made them has diverged")
@@ -146,7 +142,7 @@ class Evaluation:
             order = batch_plan(len(train), settings.batch_size, 1, generator(seed, "probe", "batches", epoch))
             for index in order.to(learn.device):
                 optimiser.zero_grad()
-                F.cross_entropy(head(learn[index]), train.y[index]).backward()
+                F.cross_entropy(head(learn[index]), labels[index]).backward()
                 optimiser.step()
             self.progress.advanced(label, epoch, None)
         head.eval()
@@ -212,9 +208,9 @@ class Features:
         if self._label:
             progress.started(self._label, 0, sum(-(-len(clips) // size) for clips in both))
 
-        def batches(clips: Clips) -> Iterator[Tensor]:
+        def batches(clips: Samples) -> Iterator[Tensor]:
             nonlocal done
-            for part in clips.batches(size):
+            for part in in_batches(clips, size):
                 with torch.no_grad():
                     features = pool_map(self._backbone(evaluation.looked_at.window.centre(part), leave=5), pooling)
                 done += 1
@@ -226,15 +222,16 @@ class Features:
             yield batches(clips)
 
 
-def _means(features: Iterator[Tensor], clips: Clips) -> Tensor:
+def _means(features: Iterator[Tensor], clips: Samples) -> Tensor:
     """(R, F) float64 means of clips' features over their recordings; NaN where a clip's are not all finite."""
+    which, labels = recordings_in(clips)
     sums: Tensor | None = None
-    count = torch.bincount(clips.recording, minlength=clips.recordings)
+    count = torch.bincount(which, minlength=len(labels))
     first = 0
     for part in features:
         if sums is None:
-            sums = part.new_zeros(clips.recordings, part.shape[1], dtype=torch.float64)
-        where = clips.recording[first : first + len(part)].to(part.device)
+            sums = part.new_zeros(len(labels), part.shape[1], dtype=torch.float64)
+        where = which[first : first + len(part)].to(part.device)
         # A clip's features are lost as a whole: cosine would turn one infinite entry into a direction.
         sums.index_add_(0, where, part.double().where(part.isfinite().all(1, keepdim=True), torch.nan))
         first += len(part)

@@ -19,7 +19,7 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def kept_logits(
+def keep_logits(
     path: Path, about: dict[str, Any], shape: tuple[int, int], compute: Callable[[], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
     """Logits from a .npy file, memory-mapped; where it is not there or of something else, they are computed first.
@@ -33,8 +33,8 @@ def kept_logits(
     Returns:
         (clips, classes) float32, finite, to be read only.
     """
-    if (found := _read(path, about, shape)) is not None:
-        return found
+    if (kept := _read(path, about, shape)) is not None:
+        return kept
     path.with_suffix(".json").unlink(missing_ok=True)  # so that it never vouches for another file
     logits = compute()
     if logits.shape != shape or logits.dtype != np.float32 or not np.isfinite(logits).all():
@@ -53,8 +53,8 @@ def _read(path: Path, about: dict[str, Any], shape: tuple[int, int]) -> NDArray[
     try:
         if read_json(record) != {**about, "sha256": file_digest(path)}:
             return None
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        logits = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError):
         return None
-    sound = found.shape == shape and found.dtype == np.float32 and bool(np.isfinite(found).all())
-    return found if sound else None
+    sound = logits.shape == shape and logits.dtype == np.float32 and bool(np.isfinite(logits).all())
+    return logits if sound else None

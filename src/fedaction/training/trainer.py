@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaction.data.clips.augment import Augmentation
-from fedaction.data.clips.batches import Clips, Cut, Window
+from fedaction.data.clips.window import Cut, Window
+from fedaction.data.samples import Samples, take_each
 from fedaction.engines.base import autocast, batch_plan
 from fedaction.evaluation.clips import accuracy_of, scores_of
 from fedaction.federation.progress import Progress
@@ -52,13 +53,13 @@ class Splits:
         augmentation: how training clips are changed, if in more ways than by random windows.
     """
 
-    train: Clips
-    test: Clips
+    train: Samples
+    test: Samples
     window: Window
     device: torch.device
     augmentation: Augmentation | None = None
 
-    def logits(self, network: Callable[[Tensor], Tensor], clips: Clips, settings: DistilSettings) -> Tensor:
+    def logits(self, network: Callable[[Tensor], Tensor], clips: Samples, settings: DistilSettings) -> Tensor:
         """(N, classes) float32 logits of the middles of clips, by a network in evaluation mode."""
         with autocast(self.device, settings.precision):
             return scores_of(network, clips, self.window, settings.batch_size)
@@ -178,18 +179,16 @@ class Pretraining:
         """One pass over the training clips; means over its steps."""
         settings, train, device = self.settings, self.splits.train, self.splits.device
         order = batch_plan(len(train), settings.batch_size, 1, generator(self.seed, "batches", self.depth, epoch))
-        spans = train.at(order.flatten(), generator(self.seed, "windows", self.depth, epoch))
+        starts = train.draw(order, generator(self.seed, "windows", self.depth, epoch))
         change = self._changes(order, generator(self.seed, "augment", self.depth, epoch))
         for name, part in self.network.named_modules():
             if isinstance(part, Dropout):  # set anew, so that a stage that goes on needs no memory of it
                 part.key.fill_(derive(self.seed, "dropout", self.depth, epoch, name) >> 32)
         sums = torch.zeros(4, device=device)
-        places = order.to(device)
+        places, labels = order.to(device), train.labels[order].to(device)
         self.network.train()
-        with closing(train.batches(order.shape[1], spans)) as batches:
-            for step, clips in enumerate(batches):
-                at = places[step]
-                sums += self._step(change(step, clips), train.y[at], at, epoch - 1 + step / len(order))
+        for step, clips in enumerate(take_each(train, places if train.resident else order, starts)):
+            sums += self._step(change(step, clips), labels[step], places[step], epoch - 1 + step / len(order))
         loss, cls, kd, right = (sums / len(order)).tolist()  # the epoch's only wait for the device
         if not math.isfinite(loss):
             raise ValueError(
@@ -197,8 +196,8 @@ class Pretraining:
                 "directory with a lower lr, with clip_norm, with warm-up or, if it has a teacher, with "
                 'kd_reduction = "mean"'
             )
-        found = {"loss": loss, "accuracy": right, "lr": self._lr(epoch - 1)}
-        return found if self.teacher is None else found | {"cls": cls, "kd": kd}
+        means = {"loss": loss, "accuracy": right, "lr": self._lr(epoch - 1)}
+        return means if self.teacher is None else means | {"cls": cls, "kd": kd}
 
     def _changes(self, order: Tensor, random: torch.Generator) -> Callable[[int, Tensor], Tensor]:
         """How the clips of a step are cut and changed: drawn for a whole epoch, and moved to the device at once."""
@@ -220,7 +219,7 @@ class Pretraining:
         settings = self.settings
         with autocast(self.splits.device, settings.precision):
             logits = self.apply(clips).float()
-            taught = self._taught(clips, places)
+            taught = self._teach(clips, places)
         if taught is None:
             loss = F.cross_entropy(logits, labels)
             cls = kd = loss
@@ -244,7 +243,7 @@ class Pretraining:
         right = (logits.detach().argmax(-1) == labels).float().mean()
         return torch.stack([loss.detach(), cls.detach(), kd.detach(), right])
 
-    def _taught(self, clips: Tensor, places: Tensor) -> Tensor | None:
+    def _teach(self, clips: Tensor, places: Tensor) -> Tensor | None:
         """The teacher's (N, classes) logits: looked up where they are kept, else of the clips the student sees."""
         if self.teacher is None or isinstance(self.teacher, Tensor):
             return None if self.teacher is None else self.teacher[places]
@@ -264,6 +263,6 @@ class Pretraining:
     def _test(self, epoch: int) -> tuple[float, list[Row]]:
         self.network.eval()
         self.tested = self.splits.logits(self.apply, self.splits.test, self.settings)
-        found = accuracy_of(self.tested, self.splits.test)
-        values = {"accuracy": found.clip, "video_accuracy": found.video, "loss": found.loss}
-        return found.clip, [Row(epoch, "", "", "test", name, value) for name, value in values.items()]
+        accuracy = accuracy_of(self.tested, self.splits.test)
+        values = {"accuracy": accuracy.clip, "video_accuracy": accuracy.video, "loss": accuracy.loss}
+        return accuracy.clip, [Row(epoch, "", "", "test", name, value) for name, value in values.items()]

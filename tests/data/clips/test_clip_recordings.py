@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import tracemalloc
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,24 @@ import pytest
 import torch
 
 from fedaction.data.clips.augment import Augmentation
-from fedaction.data.clips.batches import Clips
-from fedaction.data.clips.files import clips_of, recordings_of
-from fedaction.data.clips.recordings import Held, Spans, Streamed, read_spans, read_whole
-from fedaction.data.clips.spec import ClipSpec, even_starts
-from fedaction.data.samples import Examples
+from fedaction.data.clips.clips import Clips, digest_of, recordings_of
+from fedaction.data.clips.recordings import Held, Recordings, Streamed
+from fedaction.data.clips.spec import Spans
+from fedaction.data.samples import Examples, in_batches, take_each
 from fedaction.federation.seeds import generator, numpy_generator
 from fedaction.training.distil import run_distil
 from fedaction.training.distil_recipe import parse_distil_recipe
 from fedaction.training.evaluate import run_evaluate
 from fedaction.training.evaluate_recipe import parse_evaluate_recipe
-from tests.data.public.formats import write_mat
-
-CPU = torch.device("cpu")
 
 
-def held(*lengths: int, resident: bool = True) -> Held:
+def held(*lengths: int) -> Recordings:
     """Recordings whose pixels say which recording and which frame they are of."""
     frames = [(number, frame) for number, length in enumerate(lengths) for frame in range(length)]
     pixels = torch.tensor([[number, frame, 0] for number, frame in frames], dtype=torch.uint8)
-    y = torch.arange(len(lengths))
-    return Held(pixels[:, None, None].expand(-1, 2, 3, -1), torch.tensor(lengths), y, None, CPU, resident)
+    store = Held(pixels[:, None, None].expand(-1, 2, 3, -1), torch.tensor(lengths))
+    every = torch.arange(len(lengths))
+    return Recordings(store, every, torch.tensor(lengths), every, every)
 
 
 def seen(clips: torch.Tensor) -> list[tuple[int, list[int]]]:
@@ -44,51 +42,61 @@ def seen(clips: torch.Tensor) -> list[tuple[int, list[int]]]:
 # Where clips lie
 
 
-def test_clips_are_spread_from_the_beginning_to_the_end():
-    source = held(40, 25, 17, 16, 5)
-    clips = Clips.spread(source, 16, 1, 10)
-    starts = {row: clips.spans.start[clips.spans.row == row].tolist() for row in range(5)}
-    for row, length in enumerate((40, 25)):
-        expected = even_starts(length, ClipSpec(16), 10)
-        assert all(abs(one - other) <= 1 for one, other in zip(starts[row], expected, strict=True))
-        assert starts[row][0] == 0 and starts[row][-1] == length - 16 and len({*starts[row]}) == 10
-    assert (starts[2], starts[3], starts[4]) == ([0, 1], [0], [0])  # no room for more different ones
-    assert Clips.spread(source, 16, 1, 1).spans.start.tolist() == [12, 4, 0, 0, 0]
-    assert clips.recordings == 5 and len(clips) == 24 and clips.y.tolist() == clips.recording.tolist()
-    # A stride that does not fit becomes the largest that does.
-    assert Clips.spread(source, 16, 2, 1).spans.stride.tolist() == [2, 1, 1, 1, 1]
-    assert Clips.spread(source, 1, 2, 1).spans.stride.tolist() == [2, 2, 2, 2, 2]
-
-
 def test_training_clips_are_drawn_anew_from_anywhere():
-    clips = Clips.anywhere(held(9, 4), 3, 2)
-    index = torch.arange(2).repeat(300)
-    spans = clips.at(index, generator(0, "one"))
-    assert {*spans.start[::2].tolist()} == {0, 1, 2, 3, 4} and {*spans.start[1::2].tolist()} == {0, 1}
-    assert spans.stride[:2].tolist() == [2, 1]
-    again, other = clips.at(index, generator(0, "one")), clips.at(index, generator(0, "two"))
-    assert torch.equal(spans.start, again.start) and not torch.equal(spans.start, other.start)
-    fixed = Clips.spread(held(9, 4), 3, 2, 1)
-    assert torch.equal(fixed.at(index, generator(0)).start, fixed.spans.start[index])
+    clips = Clips.spread(held(9, 4), 3, 2, 1, anew=True)
+    rows = torch.arange(2).repeat(300)
+    starts = clips.draw(rows, generator(0, "one"))
+    assert {*starts[::2].tolist()} == {0, 1, 2, 3, 4} and {*starts[1::2].tolist()} == {0, 1}
+    assert clips.spans.stride.tolist() == [2, 1]
+    again, other = clips.draw(rows, generator(0, "one")), clips.draw(rows, generator(0, "two"))
+    assert torch.equal(starts, again) and not torch.equal(starts, other)
+    assert torch.equal(clips.draw(rows.view(20, 30), generator(0, "one")).flatten(), starts)
+    assert Clips.spread(held(9, 4), 3, 2, 1).draw(rows, generator(0)) is None
+    assert not Clips.spread(held(3, 2), 3, 2, 1, anew=True).fresh  # there is but one place
 
 
 # Reading
 
 
-@pytest.mark.parametrize("resident", [True, False])
-def test_clips_of_held_recordings_are_windows_into_them(resident):
-    source = held(9, 5, resident=resident)
+def test_clips_of_held_recordings_are_windows_into_them():
     spans = Spans(torch.tensor([0, 1, 0, 1, 1]), torch.tensor([2, 1, 8, 0, 7]), torch.tensor([3, 1, 1, 2, 1]))
-    batches = list(source.clips(spans, 3, 2, keep=True))
-    assert [tuple(batch.shape) for batch in batches] == [(2, 3, 2, 3, 3), (2, 3, 2, 3, 3), (1, 3, 2, 3, 3)]
+    clips = Clips(held(9, 5), spans, 3)
     # The third has one frame alone, and repeats it; the last would begin after the end.
-    assert seen(torch.cat(batches)) == [
-        (0, [2, 5, 8]),
-        (1, [1, 2, 3]),
-        (0, [8, 8, 8]),
-        (1, [0, 2, 4]),
-        (1, [2, 3, 4]),
+    expected = [(0, [2, 5, 8]), (1, [1, 2, 3]), (0, [8, 8, 8]), (1, [0, 2, 4]), (1, [2, 3, 4])]
+    batches = list(in_batches(clips, 2))
+    assert [tuple(batch.shape) for batch in batches] == [(2, 3, 2, 3, 3), (2, 3, 2, 3, 3), (1, 3, 2, 3, 3)]
+    assert seen(torch.cat(batches)) == expected and clips.labels.tolist() == clips.recording.tolist() == [
+        0,
+        1,
+        0,
+        1,
+        1,
     ]
+    some = clips.pick(torch.tensor([4, 1]))
+    assert seen(some.take(torch.arange(2))) == [expected[4], expected[1]] and len(some.recordings) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_recordings_are_moved_to_a_gpu_once_for_all_clients(monkeypatch):
+    clips = Clips.spread(held(9, 5, 7), 3, 2, 2, anew=True)
+    parts = [clips.pick(torch.tensor(rows)) for rows in ([0, 1], [2, 3, 4])]
+    rows, cuda = torch.tensor([1, 0, 1]), torch.device("cuda")
+    starts = parts[1].draw(rows, generator(0))
+    expected = parts[1].take(rows, starts)
+    there = [part.on(cuda) for part in parts]
+    assert there[0].recordings.store is there[1].recordings.store and there[1].resident
+    for own in (rows, rows.cuda()):
+        found = there[1].take(own, starts)
+        assert found.device.type == "cuda" and torch.equal(found.cpu(), expected)
+    assert torch.equal(there[1].take(rows).cpu(), parts[1].take(rows))
+    # Where they take more than half of its memory, each batch is copied there.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1, 1))
+    with pytest.warns(UserWarning, match="more than half of the device's memory"):
+        large = Clips.spread(held(9, 5, 7), 3, 2, 2).on(cuda)
+    assert not large.resident
+    (batch,) = take_each(large, torch.arange(len(large))[None])
+    assert batch.device.type == "cuda" and torch.equal(batch.cpu(), clips.take(torch.arange(len(large))))
 
 
 @pytest.fixture(scope="module")
@@ -121,96 +129,95 @@ def _cache(tmp_path, monkeypatch):
 
 
 def evaluating(videos: Path, **values: Any) -> Any:
-    small = {"data": "videos", "video_root": str(videos), "video_side": 16, "clip_frames": 6, "clips": 3, "width": 2}
+    small = {"data": "video", "video_root": str(videos), "video_side": 16, "clip_frames": 6, "clips": 3, "width": 2}
     return parse_evaluate_recipe(small | {"device": "cpu", "probe_epochs": 2, "finetune_epochs": 2} | values)
 
 
 @pytest.mark.filterwarnings("ignore:.*broken:UserWarning")
 def test_what_is_read_from_files_is_what_is_held(videos):
     both: list[list[torch.Tensor]] = []
-    said: list[str] = []
     for memory in (1, 0):
-        data = evaluating(videos, video_memory=memory).source.load(0)
-        train, test = recordings_of(data, CPU, said.append)
-        assert isinstance(train, Streamed if memory == 0 else Held)
-        clips = [Clips.spread(test, 6, 2, 4), Clips.anywhere(train, 6, 2)]
-        spans = clips[1].at(torch.arange(len(clips[1])).repeat(3), generator(3))
-        both.append([torch.cat(list(clips[0].batches(5))), torch.cat(list(clips[1].batches(4, spans)))])
-    assert all(torch.equal(one, other) for one, other in zip(*both, strict=True))
-    assert len(both[0][1]) == 21 and said == [
-        "0.0 GiB of video are not held in memory: each batch is read from the files"
-    ]
+        source = evaluating(videos, video_memory=memory).source
+        if memory:
+            data = source.pool(0, whole=True)
+        else:
+            with pytest.warns(UserWarning, match="are not held in memory: each batch is read from the files"):
+                data = source.pool(0, whole=True)
+        train, test = recordings_of(data.train), recordings_of(data.test)
+        assert isinstance(train.store, Held if memory else Streamed)
+        clips = Clips.spread(test, 6, 2, 4), Clips.spread(train, 6, 2, 1, anew=True)
+        rows = torch.arange(len(clips[1])).repeat(3).view(-1, 7)
+        both.append(
+            [
+                torch.cat(list(in_batches(clips[0], 5))),
+                torch.cat(list(take_each(clips[1], rows, clips[1].draw(rows, generator(3))))),
+            ]
+        )
+    assert all(torch.equal(one, other) for one, other in zip(*both, strict=True)) and len(both[0][1]) == 21
 
 
-@pytest.mark.filterwarnings("ignore:.*broken:UserWarning")
-def test_networks_learn_the_same_whether_or_not_videos_are_held(videos, tmp_path):
-    results = [run_evaluate("random", evaluating(videos, video_memory=memory)) for memory in (1, 0)]
-    assert results[0]["seeds"] == results[1]["seeds"]
-    assert results[0]["data"] == results[1]["data"]
-    keys = {"data": "videos", "video_root": str(videos), "video_side": 16, "frames": 4, "video_train_clips": 2}
-    keys |= {"chain": [18], "width": 2, "epochs": 1, "device": "cpu", "video_stride": 2, "batch_size": 3}
-    accuracy: list[Any] = []
+@pytest.mark.filterwarnings("ignore:.*broken:UserWarning", "ignore:.*not held:UserWarning")
+@pytest.mark.parametrize("fresh", [True, False])
+def test_networks_learn_the_same_whether_or_not_videos_are_held(videos, tmp_path, fresh):
+    if fresh:
+        results = [run_evaluate("random", evaluating(videos, video_memory=memory)) for memory in (1, 0)]
+        assert results[0]["seeds"] == results[1]["seeds"]
+        assert results[0]["data"] == results[1]["data"]
+    keys = {"data": "video", "video_root": str(videos), "video_side": 16, "frames": 4, "video_train_clips": 2}
+    keys |= {"chain": [18], "width": 2, "epochs": 2, "device": "cpu", "video_stride": 2, "batch_size": 3}
+    losses: list[str] = []
     for memory in (1, 0):
-        recipe = parse_distil_recipe(keys | {"video_memory": memory})
-        train, _ = clips_of(recipe.source.load(0), CPU, lambda _: None)
-        assert isinstance(train.source, Streamed if memory == 0 else Held)
+        recipe = parse_distil_recipe(keys | {"video_memory": memory, "video_fresh": fresh})
+        train = recipe.source.pool(0).train
+        assert train.fresh == fresh and isinstance(train.recordings.store, Held if memory else Streamed)
         run_distil(recipe, tmp_path / f"run-{memory}")
-        accuracy.append((tmp_path / f"run-{memory}" / "stage-1-resnet18" / "metrics.jsonl").read_text())
-    assert accuracy[0] == accuracy[1]
+        losses.append((tmp_path / f"run-{memory}" / "stage-1-resnet18" / "metrics.jsonl").read_text())
+    assert losses[0] == losses[1]
 
 
+@pytest.mark.filterwarnings("ignore:.*broken:UserWarning", "ignore:.*not held:UserWarning")
 @pytest.mark.parametrize("kept", [True, False])
 def test_memory_stays_flat_however_many_clips_are_read(videos, kept):
-    data = evaluating(videos, video_cache=kept, video_memory=0, video_side=64).source
-    with pytest.warns(UserWarning, match="broken"):
-        source = recordings_of(data.load(0), CPU, lambda _: None)[0]
-    clips = Clips.spread(source, 8, 1, 4)
-    spans = Spans(*(part.repeat(12) for part in clips.spans))
+    source = evaluating(videos, video_cache="" if kept else "none", video_memory=0, video_side=64).source
+    clips = Clips.spread(recordings_of(source.pool(0, whole=True).train), 8, 1, 4)
+    rows = torch.arange(len(clips)).repeat(12).view(-1, 4)
     size = 8 * 64 * 64 * 3
     peaks: list[int] = []
     tracemalloc.start()
     try:
-        for number, batch in enumerate(source.clips(spans, 8, 4, keep=kept)):
+        for number, batch in enumerate(take_each(clips, rows)):
             assert batch.shape == (4, 8, 64, 64, 3)
             if number in (10, 70):
                 peaks.append(tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
     # The batch in use and those ahead of it, once as parts and once as a whole; not the 300 clips that were read.
-    assert len(spans.row) == 300 and peaks[1] < 40 * size and peaks[1] < peaks[0] + 8 * size
+    assert rows.numel() == 300 and peaks[1] < 40 * size and peaks[1] < peaks[0] + 8 * size
 
 
+@pytest.mark.filterwarnings("ignore:.*broken:UserWarning", "ignore:.*not held:UserWarning")
 def test_a_loader_that_is_left_early_ends_its_threads(videos):
-    with pytest.warns(UserWarning, match="broken"):
-        data = evaluating(videos, video_memory=0).source.load(0)
-    source = recordings_of(data, CPU, lambda _: None)[0]
-    batches = Clips.spread(source, 6, 1, 3).batches(2)
-    assert next(batches).shape[0] == 2
-    batches.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("clips")]
+    clips = evaluating(videos, video_memory=0, frames=4, video_test_clips=3).source.pool(0).test
+    with closing(in_batches(clips, 2)) as batches:
+        assert next(batches).shape[0] == 2
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("samples")]
 
 
 @pytest.mark.filterwarnings("ignore:.*broken:UserWarning")
 def test_files_are_known_by_what_is_in_them(videos, tmp_path):
-    first = evaluating(videos).source.load(0).digest
+    def digest(root: Path, **values: Any) -> str:
+        return digest_of(evaluating(root, **values).source.pool(0, whole=True))
+
+    first = digest(videos)
     shutil.copytree(videos, tmp_path / "copy")
-    assert evaluating(tmp_path / "copy").source.load(0).digest == first
+    assert digest(tmp_path / "copy") == first
     write_video(tmp_path / "copy" / "dark" / "0.avi", 90, 12)
-    assert evaluating(tmp_path / "copy").source.load(0).digest != first
-    assert evaluating(videos, video_side=20).source.load(0).digest != first
+    assert digest(tmp_path / "copy") != first
+    assert digest(videos, video_side=20) != first
     for path in (tmp_path / "copy").rglob("*.avi"):
         path.write_bytes(b"no video")
     with pytest.raises(ValueError, match=r"no videos for train that can be used; 11 issues:\n  dark/0\.avi: "):
-        evaluating(tmp_path / "copy").source.load(0)
-
-
-def test_depth_files_are_recordings_too(tmp_path):
-    depth = numpy_generator(0, "depth").integers(2000, 3500, (24, 32, 7)).astype(np.float64)
-    path = write_mat(tmp_path / "a1_s1_t1_depth.mat", "d_depth", depth)
-    whole = read_whole(path, 16)
-    assert whole.shape == (7, 16, 16, 3) and whole.std() > 10
-    found = read_spans(path, [0, 3, 9], 4, 2, 16)
-    assert np.array_equal(found, whole[np.array([[0, 2, 4, 6], [3, 5, 3, 5], [0, 2, 4, 6]])])
+        digest(tmp_path / "copy")
 
 
 # Augmentation
@@ -254,6 +261,7 @@ def test_all_frames_of_a_clip_change_alike():
 
 def test_examples_are_recordings_of_one_length():
     x = torch.arange(2 * 5 * 4 * 4 * 3).remainder(256).to(torch.uint8).view(2, 5, 4, 4, 3)
-    source = Held.of(Examples(x, torch.tensor([1, 0]), recording=torch.tensor([7, 3])), CPU, True)
-    clips = Clips.whole(source)
-    assert torch.equal(next(clips.batches(2)), x) and clips.frames == 5 and clips.recording.tolist() == [1, 0]
+    recordings = recordings_of(Examples(x, torch.tensor([1, 0]), recording=torch.tensor([7, 3])))
+    clips = Clips.spread(recordings, 5, 1, 1)
+    assert torch.equal(clips.take(torch.arange(2)), x) and clips.shape == (5, 4, 4, 3)
+    assert clips.recording.tolist() == [7, 3] and clips.labels.tolist() == [1, 0]

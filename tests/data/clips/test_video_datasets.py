@@ -14,9 +14,8 @@ from fedaction.data.clips.datasets import (
     video_folders,
     video_set,
 )
-from fedaction.data.clips.load import DEPTH_RANGE, load_clips, read_depth
-from fedaction.data.clips.spec import ClipSpec
-from fedaction.federation.seeds import generator
+from fedaction.data.clips.depth import DEPTH_RANGE, read_depth
+from fedaction.data.clips.recordings import read_spans, read_whole
 from tests.conftest import recordings
 from tests.data.public.formats import write_mat
 
@@ -369,14 +368,11 @@ def test_depth_becomes_brightness(tmp_path):
 
 def test_clips_of_depth_files_are_cut_scaled_and_looped_like_videos(tmp_path):
     path = depth_file(tmp_path / "a.mat", frames=6)
-    whole = load_clips(path, ClipSpec(4, 1, None, None))
-    assert whole.shape == (1, 4, 24, 32, 3) and np.array_equal(whole[0], read_depth(path)[:4])
-    looped = load_clips(path, ClipSpec(4, 2, None, None))
-    assert np.array_equal(looped[0], read_depth(path)[[0, 2, 4, 0]])
-    assert load_clips(path, ClipSpec(2, 1, 12, 10), 5).shape == (5, 2, 10, 10, 3)
-    random = [load_clips(path, ClipSpec(2, 1, 12, 10, "random"), 3, generator(0)) for _ in range(2)]
-    assert np.array_equal(*random)
-    assert not np.array_equal(random[0], load_clips(path, ClipSpec(2, 1, 12, 10, "random"), 3, generator(1)))
+    whole = read_whole(path, 24, 24)
+    assert np.array_equal(whole, read_depth(path)[:, :, 4:28])
+    found = read_spans(path, [0, 3, 9], 4, 2, 24, 24)  # the last would begin after the end
+    assert np.array_equal(found, whole[np.array([[0, 2, 4, 0], [3, 5, 3, 5], [0, 2, 4, 0]])])
+    assert read_spans(path, [0, 1], 2, 1, 12, 10).shape == (2, 2, 10, 10, 3)
 
 
 def test_real_depth_clips():
@@ -386,7 +382,7 @@ def test_real_depth_clips():
         and len(found.of("test")) == 81
         and {s.person for s in found.samples} == {f"s0{i}" for i in range(1, 7)}
     )
-    clip = load_clips(found.samples[0].path, ClipSpec(8, 4, 64, 56), 1)[0]
+    (clip,) = read_spans(found.samples[0].path, [10], 8, 4, 64, 56)
     seen = clip[clip > 0]
     assert clip.shape == (8, 56, 56, 3) and 0.03 < len(seen) / clip.size < 0.5 and seen.std() > 10
     assert np.abs(np.diff(clip.astype(int), axis=0)).mean() > 0.1

@@ -8,12 +8,17 @@ import numpy as np
 import pytest
 
 from fedaction.data.clips import decode
-from fedaction.data.clips.decode import PastEndError, VideoError, probe, read_all, read_clip, read_clips, stream
+from fedaction.data.clips.decode import PastEndError, VideoError, probe, read_all, read_clips, stream
 from fedaction.federation.seeds import numpy_generator
 from tests.conftest import recordings
 from tests.data.clips.made import number_of, numbers, turn, write_sound, write_video
 
 X264 = {"g": "12", "bf": "2", "preset": "ultrafast", "crf": "18"}
+
+
+def read_clip(path, start, *args, **options):
+    """One window of a file."""
+    return read_clips(path, [start], *args, **options)[0]
 
 
 def looped(start, frames, stride, total):
@@ -76,14 +81,14 @@ def test_seeking_decodes_only_what_it_must(tmp_path, monkeypatch):
     """One pass from the first key frame before each window, not from the beginning."""
     monkeypatch.setattr(decode, "_WORTH_SEEKING", 4)
     count = [0]
-    original = decode.decoded
+    original = decode.decode_frames
 
     def counted(*a):
         for frame in original(*a):
             count[0] += 1
             yield frame
 
-    monkeypatch.setattr(decode, "decoded", counted)
+    monkeypatch.setattr(decode, "decode_frames", counted)
     path = write_video(tmp_path / "a.mp4", 240, options=X264 | {"bf": "0"})
     assert [numbers(clip) for clip in read_clips(path, [50, 200], 2)] == [[50, 51], [200, 201]]
     assert count[0] == (51 - 48 + 1) + (201 - 192 + 1)
@@ -177,7 +182,7 @@ def test_scaling_averages_and_does_not_pick(tmp_path):
     assert np.abs(small[2:-2, 2:-2] - 127).max() < 12
 
 
-def test_squares_are_cut_where_asked(tmp_path):
+def test_squares_are_cut_from_the_middle(tmp_path):
     ramp = np.zeros((40, 60, 3), dtype=np.uint8)
     ramp[..., 0], ramp[..., 1] = np.arange(40)[:, None], np.arange(60)[None]
     path = write_video(tmp_path / "a.mkv", 2, codec="ffv1", pix_fmt="bgr0", size=(40, 60), pictures=[ramp, ramp])
@@ -186,10 +191,7 @@ def test_squares_are_cut_where_asked(tmp_path):
         assert clip.shape == (1, 20, 20, 3)
         return tuple(clip[0, 0, 0, :2].tolist())
 
-    assert top_left(read_clip(path, 0, 1, crop=20)) == (10, 20)
-    places = [(0.0, 0.0), (0.9999, 0.9999), (0.5, 0.25)]
-    clips = read_clips(path, [0, 0, 1], 1, crop=20, corners=places)
-    assert [top_left(clip) for clip in clips] == [(0, 0), (20, 40), (10, 10)]
+    assert [top_left(clip) for clip in read_clips(path, [0, 0, 1], 1, crop=20)] == [(10, 20)] * 3
     with pytest.raises(VideoError, match="40 x 60 are smaller than the square of 50"):
         read_clip(path, 0, 1, crop=50)
 
@@ -256,13 +258,19 @@ def test_playlists_do_not_open_other_files(tmp_path):
             read_clip(tmp_path / name, 0, 2)
 
 
+def test_an_unknown_codec_is_said_to_be_one(tmp_path):
+    path = write_video(tmp_path / "a.avi", 4, codec="mpeg4")
+    path.write_bytes(path.read_bytes().replace(b"FMP4", b"QQQQ"))
+    for read in (probe, lambda p: read_clip(p, 0, 4), lambda p: read_all(p, 4), lambda p: list(stream(p))):
+        with pytest.raises(VideoError, match="encoded in a way that is not known here"):
+            read(path)
+
+
 def test_arguments_are_checked(tmp_path):
     path = write_video(tmp_path / "a.mp4", 4, options=X264)
     for bad in (([], 4, 1), ([-1], 4, 1), ([0], 0, 1), ([0], 4, 0)):
         with pytest.raises(ValueError, match="need starts"):
             read_clips(path, *bad)
-    with pytest.raises(ValueError, match="1 corners for 2 windows"):
-        read_clips(path, [0, 1], 2, crop=4, corners=[(0.0, 0.0)])
     with pytest.raises(ValueError, match="at least 1"):
         read_all(path, 0)
     with pytest.raises(ValueError, match="short_side and crop"):

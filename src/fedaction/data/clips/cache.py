@@ -66,9 +66,9 @@ class ClipCache:
             make: makes them. What it raises is passed on, and nothing is kept.
         """
         path = self.folder / f"{_digest(Path(source), how)}.npy"
-        found = self._read(path)
-        if found is not None:
-            return found
+        clips = self._read(path)
+        if clips is not None:
+            return clips
         clips = make()
         if clips.dtype != np.uint8:
             raise ValueError(f"only clips of uint8 are kept, got {clips.dtype}")
@@ -145,7 +145,7 @@ class ClipCache:
 
     def _entries(self) -> list[tuple[Path, int, float]]:
         """Files with their bytes and the time of their last use; what a killed process left behind is removed."""
-        found: list[tuple[Path, int, float]] = []
+        entries: list[tuple[Path, int, float]] = []
         with os.scandir(self.folder) as files:
             for file in files:
                 try:
@@ -155,8 +155,8 @@ class ClipCache:
                         continue
                 except OSError:
                     continue
-                found.append((Path(file.path), about.st_size, about.st_mtime))
-        return found
+                entries.append((Path(file.path), about.st_size, about.st_mtime))
+        return entries
 
 
 def _digest(source: Path, how: Mapping[str, object]) -> str:

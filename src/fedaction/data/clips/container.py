@@ -26,7 +26,7 @@ def quarter_turns(frame: VideoFrame) -> int:
 
 
 @contextmanager
-def opened(path: Path, threads: int) -> Iterator[tuple[InputContainer, VideoStream]]:
+def open_video(path: Path, threads: int) -> Iterator[tuple[InputContainer, VideoStream]]:
     """A file and its first video stream; closed at the end, whatever happens."""
     av = pyav()
     from av.error import FFmpegError
@@ -45,14 +45,16 @@ def opened(path: Path, threads: int) -> Iterator[tuple[InputContainer, VideoStre
     with container:
         if _PLAYLISTS.intersection(container.format.name.split(",")):
             raise VideoError(f"{path} is a list of other files ({container.format.name}), not a video")
-        found = [s for s in container.streams.video if not s.disposition & s.disposition.attached_pic]
-        if not found:
+        streams = [s for s in container.streams.video if not s.disposition & s.disposition.attached_pic]
+        if not streams:
             kinds = sorted({s.type for s in container.streams})
             raise VideoError(f"{path} has no video stream, only {', '.join(kinds) or 'nothing'}")
+        if getattr(streams[0], "codec_context", None) is None:
+            raise VideoError(f"{path} is encoded in a way that is not known here: convert it, to H.264 for example")
         try:
-            found[0].codec_context.thread_count = threads
-            found[0].codec_context.thread_type = "SLICE" if threads == 1 else "AUTO"
-            yield container, found[0]
+            streams[0].codec_context.thread_count = threads
+            streams[0].codec_context.thread_type = "SLICE" if threads == 1 else "AUTO"
+            yield container, streams[0]
         except (FFmpegError, OSError, RuntimeError) as error:
             raise VideoError(f"{path} cannot be decoded: {_reason(error)}") from None
 
@@ -67,7 +69,7 @@ def packets(container: InputContainer, stream: VideoStream) -> Iterator[Any]:
         return
 
 
-def decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
+def decode_frames(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
     """Frames from where the file stands. Packets that cannot be decoded are passed over."""
     from av.error import FFmpegError
 

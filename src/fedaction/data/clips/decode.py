@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedaction.data.clips.container import VideoError, decoded, opened, packets, quarter_turns
-from fedaction.data.clips.picture import Corner, Painter, Pixels
+from fedaction.data.clips.container import VideoError, decode_frames, open_video, packets, quarter_turns
+from fedaction.data.clips.picture import Painter, Pixels
 from fedaction.data.clips.seek import FrameIndex, index_of
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class VideoInfo:
 
 def probe(path: str | Path) -> VideoInfo:
     """What a file is; a VideoError where not even one frame can be decoded."""
-    with opened(Path(path), 1) as (container, stream):
-        first = next(decoded(container, stream), None)
+    with open_video(Path(path), 1) as (container, stream):
+        first = next(decode_frames(container, stream), None)
         if first is None:
             raise VideoError(f"{path}: no frame of it can be decoded")
         turned = quarter_turns(first) % 2
@@ -85,7 +85,7 @@ def count_packets(path: str | Path) -> int:
 
     Headers lie and may be missing; some packets hold no picture or a broken one.
     """
-    with opened(Path(path), 1) as (container, stream):
+    with open_video(Path(path), 1) as (container, stream):
         return sum(1 for packet in packets(container, stream) if packet.size)
 
 
@@ -102,27 +102,12 @@ def stream(
     """
     path = Path(path)
     painter, empty = Painter(path, short_side, crop), True
-    with opened(path, threads) as (container, found):
-        for frame in decoded(container, found):
+    with open_video(path, threads) as (container, source):
+        for frame in decode_frames(container, source):
             empty = False
-            yield painter.cut(painter(frame), None).copy()
+            yield painter.cut(painter(frame)).copy()
         if empty:
             raise VideoError(f"{path}: no frame of it can be decoded")
-
-
-def read_clip(
-    path: str | Path,
-    start: int,
-    frames: int,
-    stride: int = 1,
-    *,
-    short_side: int | None = None,
-    crop: int | None = None,
-    corner: Corner | None = None,
-) -> Pixels:
-    """Frames start, start + stride, ... of a file, (frames, H, W, 3) uint8. See `read_clips`."""
-    corners = None if corner is None else [corner]
-    return read_clips(path, [start], frames, stride, short_side=short_side, crop=crop, corners=corners)[0]
 
 
 def read_clips(
@@ -133,7 +118,6 @@ def read_clips(
     *,
     short_side: int | None = None,
     crop: int | None = None,
-    corners: Sequence[Corner] | None = None,
 ) -> Pixels:
     """Windows of a file in one pass over it, (N, frames, H, W, 3) uint8, RGB.
 
@@ -147,22 +131,18 @@ def read_clips(
         stride: from one frame of a window to its next.
         short_side: pixels of the shorter side after scaling (bilinear over all pixels that fall into one, so that
             nothing flickers); the other follows. None: not scaled.
-        crop: side of the square that is cut out; None: the whole picture.
-        corners: where each window's square lies: shares of the free space above it and to its left, in [0, 1).
-            None: in the centre.
+        crop: side of the square that is cut from the middle; None: the whole picture.
     """
     path = Path(path)
     if frames < 1 or stride < 1 or min(starts, default=-1) < 0:
         raise ValueError(f"need starts from 0, and frames and stride from 1; got {list(starts)}, {frames}, {stride}")
-    if corners is not None and len(corners) != len(starts):
-        raise ValueError(f"{len(corners)} corners for {len(starts)} windows")
     places: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for clip, start in enumerate(starts):
         for position in range(frames):
             places[start + position * stride].append((clip, position))
     wanted = sorted(places)
     gaps = np.diff([0, *wanted])
-    sink = _Sink(path, places, (len(starts), frames), Painter(path, short_side, crop), corners)
+    sink = _Sink(path, places, (len(starts), frames), Painter(path, short_side, crop))
     if gaps.max() < _WORTH_SEEKING or not _read_by_seeking(path, wanted, sink):
         _read_from_start(path, wanted[-1], sink)
     return sink.finish(starts)
@@ -179,10 +159,10 @@ def read_all(
         raise ValueError(f"frames and stride must be at least 1, got {frames} and {stride}")
     path = Path(path)
     painter, kept = Painter(path, short_side, crop), list[Pixels]()
-    with opened(path, 1) as (container, found):
-        for number, frame in enumerate(decoded(container, found)):
+    with open_video(path, 1) as (container, source):
+        for number, frame in enumerate(decode_frames(container, source)):
             if number % stride == 0:
-                kept.append(painter.cut(painter(frame), None).copy())
+                kept.append(painter.cut(painter(frame)).copy())
     if not kept:
         raise VideoError(f"{path}: no frame of it can be decoded")
     clips = max(len(kept) // frames, 1)
@@ -198,9 +178,8 @@ class _Sink:
         places: dict[int, list[tuple[int, int]]],
         shape: tuple[int, int],
         painter: Painter,
-        corners: Sequence[Corner] | None,
     ) -> None:
-        self._path, self._places, self._shape, self._painter, self._corners = path, places, shape, painter, corners
+        self._path, self._places, self._shape, self._painter = path, places, shape, painter
         self._clips: Pixels | None = None
         self._filled = np.zeros(shape, dtype=bool)
         self.frames = 0
@@ -209,12 +188,11 @@ class _Sink:
         """Takes frame `number` if any window has it."""
         if number not in self._places:
             return
-        picture = self._painter(frame)
+        picture = self._painter.cut(self._painter(frame))
+        if self._clips is None:
+            self._clips = np.zeros((*self._shape, *picture.shape), dtype=np.uint8)
         for clip, position in self._places[number]:
-            part = self._painter.cut(picture, None if self._corners is None else self._corners[clip])
-            if self._clips is None:
-                self._clips = np.zeros((*self._shape, *part.shape), dtype=np.uint8)
-            self._clips[clip, position] = part
+            self._clips[clip, position] = picture
             self._filled[clip, position] = True
 
     def finish(self, starts: Sequence[int]) -> Pixels:
@@ -232,8 +210,8 @@ class _Sink:
 
 
 def _read_from_start(path: Path, last: int, sink: _Sink) -> None:
-    with opened(path, 1) as (container, stream):
-        for number, frame in enumerate(decoded(container, stream)):
+    with open_video(path, 1) as (container, stream):
+        for number, frame in enumerate(decode_frames(container, stream)):
             sink.frames = number + 1
             sink.put(number, frame)
             if number == last:
@@ -242,7 +220,7 @@ def _read_from_start(path: Path, last: int, sink: _Sink) -> None:
 
 def _read_by_seeking(path: Path, wanted: Sequence[int], sink: _Sink) -> bool:
     """Goes to the key frame before each gap's end. False: the file's times do not bear it, and nothing is certain."""
-    with opened(path, 1) as (container, stream):
+    with open_video(path, 1) as (container, stream):
         index = index_of(container.format.name, stream.codec_context.name, packets(container, stream), wanted[-1])
     if index is None:
         return False
@@ -250,7 +228,7 @@ def _read_by_seeking(path: Path, wanted: Sequence[int], sink: _Sink) -> bool:
         wanted = [number for number in wanted if number < index.frames]
         sink.frames = index.frames
     done = 0
-    with opened(path, 1) as (container, stream):
+    with open_video(path, 1) as (container, stream):
         while done < len(wanted):
             step = _read_span(container, stream, index, wanted[done:], sink)
             if not step:
@@ -271,7 +249,7 @@ def _read_span(
     except (FFmpegError, OSError):
         return 0
     expected, done = key.number, 0
-    for frame in decoded(container, stream):
+    for frame in decode_frames(container, stream):
         number = index.number(frame.pts)
         if number is not None and number < key.number and expected == key.number:
             continue  # shown before the key frame, but stored after it: made from pictures that were passed over

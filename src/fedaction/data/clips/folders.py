@@ -153,14 +153,14 @@ def utd_depth(
     listing = list_numbered(
         root, _DEPTH, classes=UTD_CLASSES, train=(1, 3, 5, 7), test=(2, 4, 6, 8), expected=expected
     )
-    found = [(source.path, source.samples[0]) for source in listing.sources]
-    labels = np.array([UTD_CLASSES.index(sample.label) for _, sample in found], dtype=np.int64)
-    tested = [sample.splits["cross_subject"] == "test" for _, sample in found]
+    files = [(source.path, source.samples[0]) for source in listing.sources]
+    labels = np.array([UTD_CLASSES.index(sample.label) for _, sample in files], dtype=np.int64)
+    tested = [sample.splits["cross_subject"] == "test" for _, sample in files]
     if split == "share":
         tested = _tested(labels, test, seed, root).tolist()
     samples = [
         VideoSample(path, relative(path, root), int(label), "test" if out else "train", person=sample.subject)
-        for (path, sample), label, out in zip(found, labels, tested, strict=True)
+        for (path, sample), label, out in zip(files, labels, tested, strict=True)
     ]
     return VideoSet("utd_depth", UTD_CLASSES, tuple(samples), listing.issues)
 
@@ -195,12 +195,12 @@ def _airtlab_actions(path: Path) -> dict[str, list[str]]:
     """Actions of each file: lines `3.mp4;slap,kick` after a heading."""
     if not path.is_file():
         raise ValueError(f"there is no {path}, which says what the clips show; use the task 'violence', or get it")
-    found: dict[str, list[str]] = defaultdict(list)
+    actions: dict[str, list[str]] = defaultdict(list)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         for number, row in enumerate(csv.reader(file, delimiter=";"), 1):
             if not row or (number == 1 and row[0].strip().upper() == "FILE"):
                 continue
             if len(row) != 2:
                 raise ValueError(f"{path}, line {number}: expected <file>;<action>,<action>, found {';'.join(row)!r}")
-            found[row[0].strip()] = [name.strip() for name in row[1].split(",") if name.strip()]
-    return found
+            actions[row[0].strip()] = [name.strip() for name in row[1].split(",") if name.strip()]
+    return actions

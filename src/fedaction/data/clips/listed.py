@@ -199,16 +199,16 @@ def _ucf_classes(path: Path) -> tuple[str, ...]:
 
 def _finder(root: Path) -> Callable[[str, str], Path | None]:
     """Finds a video by its folder and name, wherever that folder is below root; else by its name alone."""
-    found: dict[tuple[str, str], Path] = {}
+    paths: dict[tuple[str, str], Path] = {}
     named: dict[str, Path] = {}
     for path in videos_below(root):
         key = path.parent.name, path.name
-        if key in found:
-            raise ValueError(f"{root} holds {'/'.join(key)} twice: {found[key]} and {path}; keep one of them")
-        found[key] = named[path.name] = path
-    if not found:
+        if key in paths:
+            raise ValueError(f"{root} holds {'/'.join(key)} twice: {paths[key]} and {path}; keep one of them")
+        paths[key] = named[path.name] = path
+    if not paths:
         raise ValueError(f"{root} holds no videos; expected a folder of them for each class")
-    return lambda action, name: found.get((action, name)) or named.get(name)
+    return lambda action, name: paths.get((action, name)) or named.get(name)
 
 
 def _kinetics_lists(root: Path) -> list[Path]:

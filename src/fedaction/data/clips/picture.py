@@ -14,23 +14,18 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 Pixels = npt.NDArray[np.uint8]
-Corner = tuple[float, float]
 
 _MOST_PIXELS = 2**26  # of one picture: twice 8K
 
 
-def corner_of(height: int, width: int, side: int, corner: Corner | None) -> tuple[int, int]:
-    """First row and column of a square in a picture: at shares of the free space, or in the centre."""
-    spaces = height - side, width - side
-    if min(spaces) < 0:
+def corner_of(height: int, width: int, side: int) -> tuple[int, int]:
+    """First row and column of the square in a picture's middle."""
+    if side > min(height, width):
         raise ValueError(
             f"pictures of {height} x {width} are smaller than the square of {side} to cut from them: "
             f"scale them first (short_side {side} or more)"
         )
-    if corner is None:
-        return spaces[0] // 2, spaces[1] // 2
-    top, left = (min(int(share * (space + 1)), space) for share, space in zip(corner, spaces, strict=True))
-    return top, left
+    return (height - side) // 2, (width - side) // 2
 
 
 class Painter:
@@ -62,12 +57,12 @@ class Painter:
         picture = flat.reshape(-1, plane.line_size)[:height, : 3 * width].reshape(height, width, 3)
         return np.rot90(picture, self._turns) if self._turns else picture
 
-    def cut(self, picture: Pixels, corner: Corner | None) -> Pixels:
-        """The square at a corner, or in the centre."""
+    def cut(self, picture: Pixels) -> Pixels:
+        """The square in the middle."""
         if self._crop is None:
             return picture
         try:
-            top, left = corner_of(picture.shape[0], picture.shape[1], self._crop, corner)
+            top, left = corner_of(picture.shape[0], picture.shape[1], self._crop)
         except ValueError as error:
             raise VideoError(f"{self._path}: {error}") from None
         return picture[top : top + self._crop, left : left + self._crop]

@@ -1,7 +1,7 @@
-"""Recordings of one split, from which clips are read: held as pixels, on the device if they fit, or left in files.
+"""Recordings that clips are cut from: their frames in memory, on a GPU, mapped from a file, or left in video files.
 
-A clip that reaches past its recording's end is filled by repeating the frames it has, from its first, as `data.video`
-does; one that would begin there is moved forward.
+A clip that reaches past its recording's end is filled by repeating the frames it has, from its first; one that would
+begin there is moved forward. So it is wherever the frames are.
 """
 
 # torch's type stubs are partial.
@@ -9,223 +9,246 @@ does; one that would begin there is moved forward.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain, groupby
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedaction.data.samples import Examples
-from fedaction.federation.processes import cores
+from fedaction.data.clips.spec import Spans
+from fedaction.data.samples import Samples, in_memory
+from fedaction.federation.processes import cores, in_order
 
 if TYPE_CHECKING:  # needs PyAV, which is not always installed
     from fedaction.data.clips.cache import ClipCache
 
 Pixels = NDArray[np.uint8]
-_AHEAD = 2  # batches that are read while one is used
-_T = TypeVar("_T")
+Tell = Callable[[int, int], object]
+_CPU = torch.device("cpu")
+_SHARE = 0.5  # of a GPU's free memory that recordings may take
 
 
-class Spans(NamedTuple):
-    """Clips: (N,) int64 each, on the CPU.
+class FrameStore(Protocol):
+    """Where the frames of recordings are."""
 
-    Attributes:
-        row: which of the recordings.
-        start: its frame that comes first.
-        stride: from one frame of the clip to the next.
-    """
+    @property
+    def device(self) -> torch.device:
+        """Where clips go."""
+        ...
 
-    row: Tensor
-    start: Tensor
-    stride: Tensor
+    @property
+    def square(self) -> tuple[int, int]:
+        """Rows and columns of a frame."""
+        ...
 
+    @property
+    def resident(self) -> bool:
+        """Whether the frames themselves are where clips go."""
+        ...
 
-class Recordings(Protocol):
-    """What clips are read from.
-
-    Attributes:
-        device: where clips go.
-        y: (R,) int64 labels, on the CPU.
-        recording: (R,) int64; rows with the same number are parts of one recording.
-        lengths: (R,) int64 frames.
-        frame: rows and columns of a frame.
-    """
-
-    device: torch.device
-    y: Tensor
-    recording: Tensor
-    lengths: Tensor
-    frame: tuple[int, int]
-
-    def clips(self, spans: Spans, frames: int, batch: int, keep: bool) -> Generator[Tensor]:
-        """Clips in the order of the spans, `batch` at a time: (N, frames, H, W, 3) uint8, on the device.
+    def read(self, spans: Spans, frames: int, keep: bool) -> Tensor:
+        """(N, frames, H, W, 3) uint8 clips on the device that they are for.
 
         `keep`: the same clips will be asked for again, and are worth a place in a cache.
         """
         ...
 
+    def on(self, device: torch.device) -> FrameStore:
+        """The same for a device; what fits there is moved there once, for all who ask."""
+        ...
+
 
 class Held:
-    """Recordings whose pixels are in memory, or mapped into it."""
+    """Frames in memory, or mapped into it. Is a `FrameStore`."""
 
-    def __init__(
-        self,
-        pixels: Tensor,
-        lengths: Tensor,
-        y: Tensor,
-        recording: Tensor | None,
-        device: torch.device,
-        resident: bool,
-    ) -> None:
-        """Takes what there is of a split.
+    def __init__(self, pixels: Tensor, lengths: Tensor, device: torch.device = _CPU) -> None:
+        """Takes (F, H, W, 3) uint8 frames of all recordings, one after another, and (R,) how many each has."""
+        self.square = int(pixels.shape[1]), int(pixels.shape[2])
+        self.resident = pixels.device.type == device.type
+        self._pixels, self.device = pixels, device
+        self._lengths = lengths.to(pixels.device)
+        self._first = self._lengths.cumsum(0) - self._lengths
+        self._elsewhere: dict[torch.device, Held] = {}
 
-        Args:
-            pixels: (F, H, W, 3) uint8 frames of all recordings, one after another.
-            lengths: (R,) int64, how many are of each.
-            y: (R,) int64 labels.
-            recording: see `Recordings`; None: each row is its own.
-            device: where clips go.
-            resident: whether all pixels are moved there; otherwise only each batch is.
-        """
-        self.device, self.resident, self.y, self.lengths = device, resident, y, lengths
-        self.recording = torch.arange(len(y)) if recording is None else recording
-        self.frame = int(pixels.shape[1]), int(pixels.shape[2])
-        self._pixels = pixels.to(device) if resident else pixels
-        self._first = lengths.cumsum(0) - lengths
+    def read(self, spans: Spans, frames: int, keep: bool) -> Tensor:
+        """See `FrameStore.read`."""
+        at = self._pixels.device
+        row, start, stride = (send(column, at) for column in spans)
+        length = self._lengths[row]
+        last = (length - (frames - 1) * stride - 1).clamp(min=0)
+        start = torch.where(start < length, start, last)
+        there = (length - start + stride - 1) // stride  # frames that a clip has
+        step = torch.arange(frames, device=at) % there[:, None]
+        places = (self._first[row] + start)[:, None] + stride[:, None] * step  # N, frames
+        return send(self._pixels[places], self.device)
 
-    @classmethod
-    def of(cls, examples: Examples, device: torch.device, resident: bool) -> Held:
-        """Recordings of one length, (R, T, H, W, 3)."""
-        lengths = torch.full((len(examples),), int(examples.x.shape[1]))
-        return cls(examples.x.flatten(0, 1), lengths, examples.y, examples.recording, device, resident)
-
-    def clips(self, spans: Spans, frames: int, batch: int, keep: bool) -> Generator[Tensor]:
-        """See `Recordings.clips`."""
-        lengths, stride = self.lengths[spans.row], spans.stride
-        last = (lengths - (frames - 1) * stride - 1).clamp(min=0)
-        start = torch.where(spans.start < lengths, spans.start, last)
-        there = (lengths - start + stride - 1) // stride  # frames that a clip has
-        step = torch.arange(frames) % there[:, None]
-        places = (self._first[spans.row] + start)[:, None] + stride[:, None] * step  # N, frames
-        if self.resident:
-            for part in places.to(self.device).split(batch):
-                yield self._pixels[part]
-            return
-        jobs = ([partial(self._pixels.__getitem__, part)] for part in places.split(batch))
-        for (pixels,) in ahead(jobs, 1):
-            yield _moved(pixels, self.device)
+    def on(self, device: torch.device) -> Held:
+        """See `FrameStore.on`: moved where it takes no more than half of the free memory."""
+        if device.type == self.device.type:
+            return self
+        if device not in self._elsewhere:
+            pixels = self._pixels
+            if device.type != "cuda" or pixels.numel() <= _SHARE * torch.cuda.mem_get_info(device)[0]:
+                pixels = pixels.to(device)
+            else:
+                warnings.warn(
+                    "the clips take more than half of the device's memory; each batch is copied there", stacklevel=2
+                )
+            self._elsewhere[device] = Held(pixels, self._lengths, device)
+        return self._elsewhere[device]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Streamed:
-    """Recordings in video files, whose clips are decoded by threads while the batches before them are used.
-
-    Memory holds a few batches, however many files there are.
+    """Frames in video files; clips are decoded, by threads, when they are wanted. Is a `FrameStore`.
 
     Attributes:
         paths: (R,) files.
-        y: see `Recordings`, as for the others.
-        recording: here, each file is one.
-        lengths: by the files' packets: a clip that begins past the true end is moved forward.
-        side: frames are brought to this shorter side, in pixels, and their middle square is kept.
-        device: where clips go.
+        side: frames are brought to this shorter side, in pixels.
+        crop: side of the square that is kept from their middle.
         cache: of decoded clips, or None.
-        workers: threads; 0: one for each core.
-        frame: see `Recordings`.
+        device: where clips go.
     """
 
-    paths: Sequence[Path]
-    y: Tensor
-    recording: Tensor
-    lengths: Tensor
+    paths: Sequence[Path] = field(repr=False)
     side: int
-    device: torch.device
+    crop: int
     cache: ClipCache | None = None
-    workers: int = 0
-    frame: tuple[int, int] = field(init=False)
+    device: torch.device = _CPU
+    resident = False
 
-    def __post_init__(self) -> None:
-        self.frame = (self.side, self.side)
+    @property
+    def square(self) -> tuple[int, int]:
+        """See `FrameStore`."""
+        return self.crop, self.crop
 
-    def clips(self, spans: Spans, frames: int, batch: int, keep: bool) -> Generator[Tensor]:
-        """See `Recordings.clips`."""
-        cache = self.cache if keep else None
-        parts = zip(*(column.split(batch) for column in spans), strict=True)
-        for found in ahead((self._jobs(part, frames, cache) for part in parts), self.workers or cores()):
-            yield _moved(torch.from_numpy(np.concatenate(found)), self.device)
-
-    def _jobs(self, part: Sequence[Tensor], frames: int, cache: ClipCache | None) -> list[Callable[[], Pixels]]:
-        """What reads a batch; neighbours of one file are read together."""
-        rows = zip(*(column.tolist() for column in part), strict=True)
-        groups = [
-            (key, [start for _, start, _ in same]) for key, same in groupby(rows, lambda span: (span[0], span[2]))
+    def read(self, spans: Spans, frames: int, keep: bool) -> Tensor:
+        """See `FrameStore.read`. Neighbours of one file are read together."""
+        columns = zip(*(column.tolist() for column in spans), strict=True)
+        jobs = [
+            partial(self._read, row, [start for _, start, _ in same], stride, frames, keep)
+            for (row, stride), same in groupby(columns, lambda span: (span[0], span[2]))
         ]
-        return [partial(self._read, row, starts, stride, frames, cache) for (row, stride), starts in groups]
+        nothing = np.zeros((0, frames, *self.square, 3), dtype=np.uint8)
+        parts = [nothing, *(future.result() for future in [_decoders().submit(job) for job in jobs])]
+        return send(torch.from_numpy(np.concatenate(parts)), self.device)
 
-    def _read(self, row: int, starts: list[int], stride: int, frames: int, cache: ClipCache | None) -> Pixels:
+    def on(self, device: torch.device) -> Streamed:
+        """See `FrameStore.on`: files stay where they are."""
+        return replace(self, device=device)
+
+    def hold(self, lengths: Tensor, tell: Tell | None = None) -> Held:
+        """All frames, decoded once; at most (R,) `lengths` of the files, which may turn out to have fewer."""
+        pixels = torch.empty((int(lengths.sum()), *self.square, 3), dtype=torch.uint8)
+        counts, done = lengths.clone(), 0
+        for number, frames in enumerate(in_order(partial(self._whole, path) for path in self.paths)):
+            count = min(len(frames), int(lengths[number]))
+            pixels[done : done + count] = torch.from_numpy(np.array(frames[:count]))
+            counts[number] = count
+            done += count
+            if tell is not None:
+                tell(number + 1, len(self.paths))
+        return Held(pixels[:done], counts)
+
+    def _read(self, row: int, starts: list[int], stride: int, frames: int, keep: bool) -> Pixels:
         path = self.paths[row]
+        how = {"starts": starts, "frames": frames, "stride": stride, "side": self.side, "crop": self.crop}
+        return self._cached(path, how, partial(read_spans, path, starts, frames, stride, self.side, self.crop), keep)
 
-        def make() -> Pixels:
-            return read_spans(path, starts, frames, stride, self.side)
+    def _whole(self, path: Path) -> Pixels:
+        how = {"whole": [self.side, self.crop]}
+        return self._cached(path, how, lambda: read_whole(path, self.side, self.crop)[None])[0]
 
-        if cache is None:
-            return make()
-        how = {"starts": starts, "frames": frames, "stride": stride, "side": self.side}
-        return cache.clips(path, how, make)
+    def _cached(self, path: Path, how: Mapping[str, object], make: Callable[[], Pixels], keep: bool = True) -> Pixels:
+        return make() if self.cache is None or not keep else self.cache.clips(path, how, make)
 
 
-def read_whole(path: Path, side: int) -> Pixels:
-    """All frames of a file, (T, side, side, 3)."""
+@dataclass(frozen=True, eq=False)
+class Recordings:
+    """Labelled recordings of one split.
+
+    Attributes:
+        store: their frames, among those of others.
+        rows: (R,) int64, which of the store's recordings they are.
+        lengths: (R,) int64 frames that they count as having; the store may have fewer of some.
+        labels: (R,) int64.
+        numbers: (R,) int64; rows with the same number are parts of one recording.
+        subjects: (R,) who performs; empty where that is not known.
+    """
+
+    store: FrameStore
+    rows: Tensor
+    lengths: Tensor
+    labels: Tensor
+    numbers: Tensor
+    subjects: tuple[str, ...] = field(default=(), repr=False)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, samples: Samples) -> Recordings:
+        """Samples (N, T, H, W, 3), each of which is a recording, or a part of one."""
+        held, count = in_memory(samples), len(samples)
+        lengths = torch.full((count,), samples.shape[0])
+        numbers = torch.arange(count) if samples.recording is None else samples.recording
+        store = Held(held.x.flatten(0, 1), lengths, held.x.device)
+        return cls(store, torch.arange(count), lengths, samples.labels, numbers, samples.subjects)
+
+    def pick(self, rows: Tensor) -> Recordings:
+        """Some of the recordings, (n,) int64; the frames stay where they are."""
+        subjects = tuple(self.subjects[row] for row in rows.tolist()) if self.subjects else ()
+        return Recordings(
+            self.store, self.rows[rows], self.lengths[rows], self.labels[rows], self.numbers[rows], subjects
+        )
+
+    def on(self, device: torch.device) -> Recordings:
+        """The same for work on a device."""
+        return replace(self, store=self.store.on(device))
+
+
+def read_whole(path: Path, side: int, crop: int) -> Pixels:
+    """All frames of a file, (T, crop, crop, 3)."""
     from fedaction.data.clips.decode import read_all
-    from fedaction.data.clips.load import read_depth
-    from fedaction.data.clips.spec import cut, resize
+    from fedaction.data.clips.depth import read_depth
 
     if path.suffix.lower() == ".mat":
-        return np.ascontiguousarray(cut(resize(read_depth(path), side), side))
-    return read_all(path, 1, short_side=side, crop=side)[:, 0]
+        return read_depth(path, side, crop)
+    return read_all(path, 1, short_side=side, crop=crop)[:, 0]
 
 
-def read_spans(path: Path, starts: Sequence[int], frames: int, stride: int, side: int) -> Pixels:
-    """Clips of a file, (N, frames, side, side, 3)."""
+def read_spans(path: Path, starts: Sequence[int], frames: int, stride: int, side: int, crop: int) -> Pixels:
+    """Clips of a file, (N, frames, crop, crop, 3)."""
     from fedaction.data.clips.decode import PastEndError, read_clips
 
     if path.suffix.lower() == ".mat":  # depth, whose files are read as a whole
-        pixels = torch.from_numpy(read_whole(path, side))
-        one = Held(pixels, torch.tensor([len(pixels)]), torch.zeros(1), None, torch.device("cpu"), True)
-        spans = Spans(torch.zeros(len(starts), dtype=torch.int64), torch.tensor(starts), torch.tensor(stride))
-        spans = spans._replace(stride=spans.stride.expand(len(starts)))
-        return next(one.clips(spans, frames, len(starts), keep=False)).numpy()
+        pixels, row = torch.from_numpy(read_whole(path, side, crop)), torch.zeros(len(starts), dtype=torch.int64)
+        spans = Spans(row, torch.tensor(starts), torch.full_like(row, stride))
+        return Held(pixels, torch.tensor([len(pixels)])).read(spans, frames, keep=False).numpy()
     try:
-        return read_clips(path, starts, frames, stride, short_side=side, crop=side)
+        return read_clips(path, starts, frames, stride, short_side=side, crop=crop)
     except PastEndError as error:
         last = max(error.frames - (frames - 1) * stride - 1, 0)
         moved = [start if start < error.frames else last for start in starts]
-        return read_clips(path, moved, frames, stride, short_side=side, crop=side)
+        return read_clips(path, moved, frames, stride, short_side=side, crop=crop)
 
 
-def ahead(batches: Iterable[Sequence[Callable[[], _T]]], workers: int) -> Generator[list[_T]]:
-    """The results of each batch of jobs, in order; threads are a few batches ahead of what is asked for."""
-    pending: deque[list[Future[_T]]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="clips") as pool:
-        try:
-            for jobs in batches:
-                pending.append([pool.submit(job) for job in jobs])
-                if len(pending) > _AHEAD:
-                    yield [future.result() for future in pending.popleft()]
-            while pending:
-                yield [future.result() for future in pending.popleft()]
-        finally:
-            for future in chain.from_iterable(pending):
-                future.cancel()
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device, without waiting for what a GPU is still doing."""
+    if tensor.device.type == device.type or device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def _moved(pixels: Tensor, device: torch.device) -> Tensor:
-    return pixels.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else pixels
+@cache
+def _decoders() -> ThreadPoolExecutor:
+    """Threads that decode, one for each core, for whoever asks."""
+    return ThreadPoolExecutor(cores(), thread_name_prefix="decode")

@@ -22,11 +22,6 @@ class Source(Settings):
     per_seed: ClassVar[bool] = False
     """Whether every seed of a study gets a split of its own."""
 
-    frames: int = Field(50, ge=8, le=1000)
-    """Every sequence is resized to so many frames."""
-    align: bool = True
-    """Turn every frame about the vertical so that the shoulders lie along x."""
-
     @property
     def clip(self) -> tuple[int, int] | None:
         """Of clips: frames of a video from one frame to the next, and the shorter side frames are brought to."""
@@ -36,7 +31,32 @@ class Source(Settings):
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """The clients, prepared for training; `seed` is the recipe's `data_seed`.
 
-        `tell` hears of work that takes long, with what is done and what there is.
+        `tell` is called during work that takes long, with what is done and what there is.
+        """
+
+
+class SequenceSource(Source):
+    """A kind of data that is made of skeletons or signals."""
+
+    frames: int = Field(50, ge=8, le=1000)
+    """Every sequence is resized to so many frames."""
+    align: bool = True
+    """Turn every frame about the vertical so that the shoulders lie along x."""
+
+
+class ClipSource(Source):
+    """A kind of video: clips at clients for a federation, the same in one place for distillation and evaluation."""
+
+    @property
+    @abstractmethod
+    def clip(self) -> tuple[int, int]:
+        """See `Source.clip`."""
+
+    @abstractmethod
+    def pool(self, seed: int, tell: Tell | None = None, *, whole: bool = False) -> ClientData:
+        """One client that has everything; `seed` is the recipe's `data_seed`.
+
+        With `whole`, its samples are recordings, as long as they are; see `data.clips.clips.recordings_of`.
         """
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedaction.data.sources.clips import CLIP_SOURCES
+from fedaction.data.sources import CLIP_SOURCES
 from fedaction.federation.files import read_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import hash_values

@@ -91,7 +91,7 @@ def edge_setting(data: str, scale: str) -> EdgeSetting:
     if data == "real":
         sets = {
             HMDB51: {"video_set": "airtlab", "video_task": "action", "video_by": "camera"},
-            UCF101: {"video_set": "utd_depth", "video_by": "person"},
+            UCF101: {"video_set": "utd_depth", "video_by": "person", "video_split": "share"},
         }
         # As far from frame to frame as in the clips that the student has learnt from.
         sets = {
@@ -122,18 +122,21 @@ def _folder(data: str, scale: Scale) -> EdgeSetting:
     about = f"the paper's datasets: {', '.join(videos)}"
     if KINETICS in videos:
         side = side_before_crop(_SIDE[scale])
-        clips = {"data": "videos", **videos[KINETICS], "video_side": side, "crop": _SIDE[scale]}
+        clips = {"data": "video", **videos[KINETICS], "video_side": side, "crop": _SIDE[scale]}
         return _setting(data, scale, about, clips, sets, names)
     about += "; the student is distilled on the synthetic stage"
     return _setting(data, scale, about, _stage(scale), sets, {KINETICS: _STAGE[KINETICS], **names})
 
 
 def _square(scale: Scale) -> dict[str, Any]:
-    return {"video_side": side_before_crop(_SIDE[scale]), "video_crop": _SIDE[scale]}
+    """Clips; but for the paper's scale always the same ones, so that frozen stages look at each once."""
+    side = side_before_crop(_SIDE[scale])
+    return {"video_side": side, "video_crop": _SIDE[scale], "video_fresh": scale == "paper"}
 
 
 def _stage(scale: Scale) -> dict[str, Any]:
-    return {"data": "footage", "stage_domain": "wide", "stage_size": _SIDE[scale], **_WIDE[scale]}
+    alone = {"stage_clients": 1, "stage_heterogeneity": 0.0}
+    return {"data": "stage_video", "stage_domain": "wide", "stage_size": _SIDE[scale], **alone, **_WIDE[scale]}
 
 
 def _setting(

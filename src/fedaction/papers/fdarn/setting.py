@@ -88,7 +88,7 @@ def fdarn_setting(data: str, scale: str) -> FdarnSetting:
     if data == "real":
         source = {
             **{"data": "features", "feature_paths": ("public:utd_mhad", "public:utd_inertial")},
-            **{"feature_by": "subject", "feature_deal": "alternate", "feature_strangers": 2},
+            **{"feature_by": "subject", "feature_deal": "alternate", "feature_holdout": 2},
         }
         about = "real recordings: UTD-MHAD, tested on two people whom nobody trains on"
         return _setting(data, size, about, ("skeleton", "inertial"), source)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedaction.data.sources import CLIP_SOURCES
 from fedaction.data.sources.base import data_root
-from fedaction.data.sources.clips import RECORDING_SOURCES
 from fedaction.federation.settings import RecipeError
 from fedaction.papers.fedvssl.items import CENTRAL, DOWNSTREAM, EIGHT, FOUR, HMDB, IID, POOLED, SHORT, UCF
 from fedaction.papers.item import ItemRow
@@ -85,7 +85,7 @@ _EVALUATE: dict[Scale, dict[str, Any]] = {
     },
     "paper": {},
 }
-# Recordings of each action; people and views of the queries are others than the gallery's.
+# Recordings of each action, all in one place; people and views of the queries are others than the gallery's.
 _FOOTAGE: dict[Scale, dict[str, Any]] = {
     "tiny": {
         **{"stage_train": 1, "stage_test": 1, "stage_people": 2, "stage_test_people": 2},
@@ -155,7 +155,7 @@ class FedvsslSetting(Setting):
 
     def evaluation_keys(self) -> set[str]:
         """Keys of `fedaction evaluate` that a user may set: those that item, run and `--data` do not decide."""
-        sources = [RECORDING_SOURCES[keys.get("data", "footage")] for keys in self.downstream.values()]
+        sources = [CLIP_SOURCES[keys.get("data", "stage_video")] for keys in self.downstream.values()]
         known = {key for kind in (EvaluateSettings, *sources) for key in kind.model_fields}
         return known - {*REFUSED, "name", "seeds", "data", "stage_domain", "video_set", "video_root"}
 
@@ -196,12 +196,13 @@ def _first_folder(root: Path, names: Sequence[str]) -> Path:
 
 
 def _footage(scale: Scale) -> dict[str, dict[str, Any]]:
-    return {name: {"stage_domain": domain, **_FOOTAGE[scale]} for name, domain in _DOMAINS.items()}
+    alone = {"stage_clients": 1, "stage_heterogeneity": 0.0}
+    return {name: {"stage_domain": domain, **alone, **_FOOTAGE[scale]} for name, domain in _DOMAINS.items()}
 
 
 def _videos(scale: Scale, sets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     side = side_before_crop(_RUN[scale]["clip_size"])
-    return {name: {"data": "videos", "video_side": side, **own} for name, own in sets.items()}
+    return {name: {"data": "video", "video_side": side, **own} for name, own in sets.items()}
 
 
 def _setting(
@@ -220,7 +221,7 @@ def _setting(
     if phones:
         side, clients = side_before_crop(_RUN[scale]["clip_size"]), _PHONES[scale]["stage_clients"]
         source = {"data": "video", "frames": _PHONES[scale]["frames"], "video_clients": clients, **phones}
-        source |= {"video_side": side, "video_crop": side, "video_test_clips": 1}
+        source |= {"video_side": side, "video_test_clips": 1}
         iid = {"video_by": "equal"}
         divisions = {name: {"video_by": "classes", "video_classes": count} for name, count in classes.items()}
     return FedvsslSetting(

@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from fedaction.data.client import ClientData
-from fedaction.data.clips.batches import Clips
-from fedaction.data.clips.files import recordings_of, window_of
-from fedaction.data.samples import Examples
+from fedaction.data.clips.clips import join, recordings_of
+from fedaction.data.clips.window import window_of
 from fedaction.engines.base import choose_device, set_precision
 from fedaction.federation.files import clear_partial, only_one, read_json, write_json
 from fedaction.federation.progress import Progress
@@ -25,10 +21,10 @@ from fedaction.runs.environment import environment
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.study import load_clients
-from fedaction.training.evaluate import RANDOM, Backbones, augmentation_of
+from fedaction.training.evaluate import RANDOM, Backbones, tuning_splits
 from fedaction.training.evaluate_recipe import EvaluateSettings
 from fedaction.training.protocols import Tuned, precision_on
-from fedaction.training.trainer import Pretraining, Splits
+from fedaction.training.trainer import Pretraining
 
 
 @dataclass(frozen=True)
@@ -105,19 +101,13 @@ class Supervised:
         frames, side, depth, width = self._shape
         tuning, device = self.tuning, choose_device(self.tuning.device)
         clients = list(load_clients(self.recipe, progress).values())
-        train, test = (_pool(splits) for splits in zip(*((c.train, c.test) for c in clients), strict=True))
+        train, test = (join(splits) for splits in zip(*((c.train, c.test) for c in clients), strict=True))
         data = ClientData(clients[0].info, train, test)
         write_json(self._environment_file, environment(device))
         set_precision(tuning.tf32)
         window = window_of(data, side)
-        recordings = recordings_of(data, device, progress.warned)
-        splits = Splits(
-            Clips.anywhere(recordings[0], frames, tuning.finetune_stride),
-            Clips.spread(recordings[1], frames, tuning.finetune_stride, tuning.clips),
-            window,
-            device,
-            augmentation_of(tuning, window),
-        )
+        learn, held_out = (recordings_of(split).on(device) for split in (train, test))
+        splits = tuning_splits(tuning, learn, held_out, frames, window, device)
         backbone = Backbones(RANDOM, EvaluateSettings.model_validate({"depth": depth, "width": width})).of(self.seed)
         network = Tuned(backbone, len(data.info.classes), tuning.dropout)
         keys = tuning.finetuning(precision_on(tuning, device))
@@ -127,9 +117,3 @@ class Supervised:
         stride, resize = self.recipe.source.clip or (1, window.frame[0])
         card = Card(classes=(), frames=frames, stride=stride, resize=resize, crop=side, provenance=about)
         save_model(self.model, network.backbone.cpu(), card)
-
-
-def _pool(parts: Iterable[Examples]) -> Examples:
-    """All clients' recordings together, (N, T, H, W, 3); each is its own."""
-    parts = [part for part in parts if len(part)]
-    return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

@@ -1,0 +1,135 @@
+"""Features of recordings, at clients whose modalities differ."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from fedaction.data.client import ClientData
+from fedaction.data.features import (
+    SENSORS,
+    FeatureSet,
+    Modality,
+    built_in,
+    cached_features,
+    clients_from_features,
+    from_public,
+    load_features,
+)
+from fedaction.data.public.readers import READERS
+from fedaction.data.sources.base import SequenceSource, Tell, data_root
+from fedaction.federation.settings import HOW
+from fedaction.stage.modalities import stage_features
+
+_PUBLIC = "public:"
+
+
+class FeatureSource(SequenceSource):
+    """Clients whose modalities differ: features of recordings, one store for each modality."""
+
+    per_seed: ClassVar[bool] = True
+
+    feature_paths: tuple[str, ...] = Field(min_length=1)
+    """One store for each modality, made by `fedaction features`; or "public:utd_mhad": a dataset by its reader."""
+    feature_root: str = Field("", json_schema_extra=HOW)
+    """Folder that holds a folder for each public dataset; empty: the environment variable FEDACTION_DATA."""
+    feature_by: Literal["subject", "equal"] = "subject"
+    """How a modality is dealt to clients: one client for each person, or equal shares of its samples."""
+    feature_deal: Literal["alternate", "all"] = "alternate"
+    """alternate: each person is in one modality only, in turn; all: everybody is in every modality."""
+    feature_clients: int = Field(4, ge=1)
+    """Equal shares: clients of each modality."""
+    feature_test: float = Field(0.25, gt=0, lt=1)
+    """Share of each client's samples kept for test, at random, by class where possible."""
+    feature_holdout: int = Field(0, ge=0)
+    """People of each modality who are nobody's client; all its clients are tested on them, not by feature_test."""
+    feature_scale: Literal["client", "unit", "none"] = "client"
+    """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
+    feature_cache: str = Field("", json_schema_extra=HOW)
+    """Folder where features of public datasets are kept; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+    @field_validator("feature_paths")
+    @classmethod
+    def _known(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            name = path.removeprefix(_PUBLIC)
+            if path.startswith(_PUBLIC) and name not in {**READERS, **SENSORS}:
+                raise ValueError(f"no reader is called {name!r}; there are {', '.join([*READERS, *SENSORS])}")
+        return paths
+
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
+        """See `Source.load`."""
+        return clients_from_features(
+            [self._features(path) for path in self.feature_paths],
+            by=self.feature_by,
+            deal=self.feature_deal,
+            clients=self.feature_clients,
+            test=self.feature_test,
+            hold_out=self.feature_holdout,
+            scale=self.feature_scale,
+            seed=seed,
+        )
+
+    def _features(self, path: str) -> FeatureSet:
+        if not path.startswith(_PUBLIC):
+            return load_features(path)
+        name = path.removeprefix(_PUBLIC)
+        place = data_root(self.feature_root, "feature_root", (name,))
+        folder = SENSORS[name].folder if name in SENSORS else name
+        cache = self.feature_cache or None
+        recordings = from_public(name, place / folder, cache=cache)
+        extractor = built_in(recordings.modality, frames=self.frames, align=self.align, bodies=recordings.bodies)
+        return cached_features(recordings, extractor, cache)
+
+
+class StageFeatureSource(SequenceSource):
+    """The embedded world, seen by clients whose devices differ: skeletons, worn sensors, video, sound."""
+
+    per_seed: ClassVar[bool] = True
+
+    stage_seed: int = 0
+    """What people, places and recordings are drawn from; data_seed and seeds only decide which are for test."""
+    stage_modalities: tuple[Modality, ...] = Field(("skeleton", "inertial", "video", "audio"), min_length=1)
+    """Kinds of device: skeleton, inertial, video, audio, flow, image."""
+    stage_clients: int = Field(4, ge=1, le=10_000)
+    """Clients of each modality."""
+    stage_people: int = Field(8, ge=1)
+    """People at each client; nobody is at two."""
+    stage_train: int = Field(112, ge=1)
+    """Training samples per client."""
+    stage_test: int = Field(38, ge=1)
+    """Test samples per client, of the same people: three to one with the default of stage_train, as in FDARN."""
+    stage_actions: int = Field(12, ge=2)
+    """How many actions there are, the same for all clients."""
+    stage_heterogeneity: float = Field(1.0, ge=0)
+    """How much clients differ in people, habits, cameras, rooms and in how common actions are; 0: not at all."""
+    stage_noise: float = Field(1.0, ge=0)
+    """Noise of cameras, sensors and rooms; 0 none."""
+    feature_width: int = Field(1024, ge=8, le=65536)
+    """Numbers per sample; video, flow and image have at most 1024."""
+    feature_scale: Literal["client", "unit", "none"] = "client"
+    """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
+    feature_cache: str = Field("", json_schema_extra=HOW)
+    """Folder where features are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
+        """See `Source.load`."""
+        return stage_features(
+            modalities=self.stage_modalities,
+            clients=self.stage_clients,
+            people=self.stage_people,
+            train=self.stage_train,
+            test=self.stage_test,
+            actions=self.stage_actions,
+            seed=self.stage_seed,
+            division=seed,
+            width=self.feature_width,
+            frames=self.frames,
+            align=self.align,
+            heterogeneity=self.stage_heterogeneity,
+            noise=self.stage_noise,
+            scale=self.feature_scale,
+            cache=self.feature_cache or None,
+            progress=tell,
+        )
