@@ -25,7 +25,7 @@ from fedaction.methods.start import fresh, initial_state
 from fedaction.report.page import SCRIPTS
 from fedaction.runs import parse_recipe, run_study
 from fedaction.runs.checkpoint import latest_checkpoint
-from fedaction.runs.metrics import MetricsFile, Row, measure_of, read_rows
+from fedaction.runs.metrics import MetricsFile, Row, metric_name, read_rows
 from tests.conftest import PHONES, TINY
 
 RECIPE: dict[str, Any] = {**PHONES, "lr": 0.05, "workers": 1, "device": "cpu", "update_distances": True}
@@ -319,8 +319,8 @@ def test_the_same_run_gives_the_same_bytes(run, done, tmp_path):
 
 
 def test_tests_are_called_what_they_are():
-    assert measure_of(["fsar", "fedavg"]) == measure_of(["of one's own"]) == "accuracy"
-    assert measure_of(METHODS) == "recall at 1" and measure_of(["fedvssl", "fedavg"]) == "accuracy or recall at 1"
+    assert metric_name(["fsar", "fedavg"]) == metric_name(["of one's own"]) == "accuracy"
+    assert metric_name(METHODS) == "recall at 1" and metric_name(["fedvssl", "fedavg"]) == "accuracy or recall at 1"
 
 
 def test_the_reports_scripts_share_one_scope_without_a_name_twice():

@@ -2,18 +2,22 @@ import os
 
 import pytest
 
-from fedaction.federation.files import clear_partial, only_one, read_json, write_atomically
+from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically
 
 
 def test_a_second_writer_is_kept_out_until_the_first_is_gone(tmp_path):
     child = os.fork()
     if child == 0:  # a process of its own: it takes the folder and dies with it
-        with only_one(tmp_path):
+        with lock_folder(tmp_path):
             os._exit(0)
     os.waitpid(child, 0)
-    with only_one(tmp_path), pytest.raises(ValueError, match="being written by another process"), only_one(tmp_path):
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(ValueError, match="being written by another process"),
+        lock_folder(tmp_path),
+    ):
         raise AssertionError("two writers at once")
-    with only_one(tmp_path):
+    with lock_folder(tmp_path):
         pass
 
 
@@ -34,7 +38,7 @@ def test_what_killed_writers_left_is_cleared(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / ".best.json.123.part").write_text("half")
     (tmp_path / "kept.part").write_text("not ours")
-    clear_partial(tmp_path)
+    remove_partial(tmp_path)
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["kept.part"]
 
 

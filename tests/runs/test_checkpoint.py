@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fedaction.engines.store import LocalState
-from fedaction.federation.files import clear_partial, write_atomically
+from fedaction.federation.files import remove_partial, write_atomically
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree
@@ -296,5 +296,5 @@ def test_what_a_killed_writer_left_is_cleared_away(tmp_path):
     left = tmp_path / "checkpoints" / ".round-000003.json.123.part"
     left.write_bytes(b"{")
     (tmp_path / "mine.part").write_bytes(b"")
-    clear_partial(tmp_path)
+    remove_partial(tmp_path)
     assert not left.exists() and (tmp_path / "mine.part").exists()

@@ -52,13 +52,13 @@ class Listener:
     said: list[str] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
 
-    def started(self, label: str, round: int, rounds: int) -> None:
+    def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
         self.rounds.append(round)
 
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+    def advance(self, label: str, done: int, value: float | None = None) -> None:
         self.rounds.append(round)
 
-    def warned(self, message: str) -> None:
+    def warn(self, message: str) -> None:
         self.said.append(message)
 
 

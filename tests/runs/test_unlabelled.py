@@ -78,8 +78,8 @@ def test_the_measure_is_that_of_the_method_that_a_label_ends_in(capsys: pytest.C
     labels = {"fedu, seed 3": "recall at 1", "1/9 FedAvg / UCF: fedvssl": "recall at 1", "2/9 x: fsar": "accuracy"}
     with Bar() as bar:
         for label in (*labels, "runs"):
-            bar.started(label, 0, 1)
-            bar.advanced(label, 1, 0.25)
+            bar.start(label, 0, 1)
+            bar.advance(label, 1, 0.25)
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"{k}: round 1 of 1, {v} 25.0%" for k, v in (labels | {"runs": "result"}).items()]
 

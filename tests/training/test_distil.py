@@ -46,7 +46,7 @@ class Counting(Quiet):
         self.epochs: list[tuple[str, int]] = []
         self.stop = stop
 
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+    def advance(self, label: str, done: int, value: float | None = None) -> None:
         self.epochs.append((label, round))
         if self.stop == (label, round):
             raise Stop

@@ -159,7 +159,7 @@ def test_the_whole_network_is_evaluated_with_standard_strides(arrays, tmp_path):
     heard: list[str] = []
 
     class Hearing(Quiet):
-        def warned(self, message: str) -> None:
+        def warn(self, message: str) -> None:
             heard.append(message)
 
     run_evaluate(model, keys(arrays, protocols=["retrieval"]), progress=Hearing())

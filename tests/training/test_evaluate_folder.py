@@ -54,7 +54,7 @@ class Stopping(Quiet):
     def __init__(self, label: str, at: int) -> None:
         self._label, self._at = label, at
 
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+    def advance(self, label: str, done: int, value: float | None = None) -> None:
         if label.startswith(self._label) and round == self._at:
             raise KeyboardInterrupt
 
@@ -65,7 +65,7 @@ class Hearing(Quiet):
     def __init__(self) -> None:
         self.begun: dict[str, int] = {}
 
-    def started(self, label: str, round: int, rounds: int) -> None:
+    def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
         self.begun[label] = round
 
 

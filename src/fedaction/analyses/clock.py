@@ -23,7 +23,7 @@ from fedaction.methods.central import EVERYONE
 from fedaction.report.clock import RunClock, read_clock, unit_of
 from fedaction.report.page import duration
 from fedaction.runs.metrics import read_rows
-from fedaction.runs.study import parts_of
+from fedaction.runs.study import list_runs
 from fedaction.server.devices import FLEETS, deal_devices, fleet_of
 
 Runs = Mapping[str, Sequence[RunClock]]
@@ -75,7 +75,7 @@ def _read(study: Study) -> tuple[dict[str, list[RunClock]], dict[str, list[int]]
     seeds: dict[str, list[int]] = defaultdict(list)
     sampled = bool(study.recipe.run.clients_per_round or study.recipe.run.late)
     started: list[str] = []
-    for method, seed, home in parts_of(study.recipe, study.folder):
+    for method, seed, home in list_runs(study.recipe, study.folder):
         if not (home / "metrics.jsonl").exists():
             continue
         started.append(method)

@@ -21,7 +21,7 @@ from fedaction.analyses.study import NotApplicable, Study, plain
 from fedaction.evaluation.stability import Stability, stability
 from fedaction.methods import title_of
 from fedaction.runs.metrics import read_rows
-from fedaction.runs.study import METRIC, parts_of
+from fedaction.runs.study import METRIC, list_runs
 
 Series = dict[int, float]
 _CLIENTS = 6  # of which a curve of their own is drawn
@@ -30,7 +30,7 @@ _CLIENTS = 6  # of which a curve of their own is drawn
 def curves(study: Study) -> Finding:
     """See the module."""
     runs: dict[str, list[dict[str, Series]]] = defaultdict(list)  # method, seed, client ("" is the mean)
-    for method, _, home in parts_of(study.recipe, study.folder):
+    for method, _, home in list_runs(study.recipe, study.folder):
         series = series_of(home / "metrics.jsonl")
         if series:
             runs[method].append(series)

@@ -16,7 +16,7 @@ from fedaction.analyses.finding import Finding, Table, number, points
 from fedaction.analyses.study import NotApplicable, Study, plain
 from fedaction.methods import title_of
 from fedaction.runs.metrics import Row, read_rows
-from fedaction.runs.study import parts_of
+from fedaction.runs.study import list_runs
 
 WORDS = {
     "seen_altruistic": "recognised, altruistic, %",
@@ -34,7 +34,7 @@ def discriminator(study: Study) -> Finding:
     if "fdarn" not in study.states:
         raise NotApplicable(f"{title_of(study.recipe.run.method)} has no modality discriminator; FDARN has one")
     seeds: list[list[Row]] = []
-    for method, _, home in parts_of(study.recipe, study.folder):
+    for method, _, home in list_runs(study.recipe, study.folder):
         path = home / "metrics.jsonl"
         if method == "fdarn" and path.exists():
             seeds.append([row for row in read_rows(path) if row.split == "train" and row.name in WORDS])

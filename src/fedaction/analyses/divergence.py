@@ -21,7 +21,7 @@ from fedaction.analyses.study import NotApplicable, Study, plain
 from fedaction.evaluation.divergence import OWN, SENT, Consistency, consistency, deviations
 from fedaction.methods import title_of
 from fedaction.runs.metrics import read_rows
-from fedaction.runs.study import parts_of
+from fedaction.runs.study import list_runs
 
 _DRAWN = 6  # parts of a network
 
@@ -63,7 +63,7 @@ def spreads_of(path: Path) -> dict[str, Spread]:
 def divergence(study: Study) -> Finding:
     """See the module."""
     found: dict[str, dict[str, list[Spread]]] = defaultdict(lambda: defaultdict(list))
-    for method, _, home in parts_of(study.recipe, study.folder):
+    for method, _, home in list_runs(study.recipe, study.folder):
         for name, spread in spreads_of(home / "metrics.jsonl").items():
             found[method][name].append(spread)
     if not found:

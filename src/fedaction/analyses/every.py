@@ -23,7 +23,7 @@ from fedaction.analyses.study import NotApplicable, Study
 from fedaction.analyses.subspaces import subspaces
 from fedaction.analyses.target import to_target
 from fedaction.analyses.topology import topology
-from fedaction.federation.files import only_one, write_atomically, write_json
+from fedaction.federation.files import lock_folder, write_atomically, write_json
 from fedaction.report import write_report
 
 Say = Callable[[str], None]
@@ -82,7 +82,7 @@ def analyse(
             close = difflib.get_close_matches(name, ANALYSES, n=1, cutoff=0.4)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(f"there is no analysis {name!r}{hint}; there are {', '.join(ANALYSES)}")
-    with only_one(folder):
+    with lock_folder(folder):
         study = Study(folder, target)
         done = Analysed(folder / "report.html")
         for place, (name, work) in enumerate(ANALYSES.items()):

@@ -24,9 +24,9 @@ from fedaction.methods.base import Batch
 from fedaction.methods.start import first_tensors, fresh
 from fedaction.runs.assembly import Assembly
 from fedaction.runs.checkpoint import RunState, latest_checkpoint
-from fedaction.runs.metrics import measure_of
+from fedaction.runs.metrics import metric_name
 from fedaction.runs.recipe import Recipe, load_recipe
-from fedaction.runs.study import load_clients, parts_of
+from fedaction.runs.study import list_runs, load_clients
 
 Result = TypeVar("Result")
 
@@ -109,7 +109,7 @@ class Study:
         self.folder, self.target = folder, target
         self.recipe = load_recipe(folder / "recipe.toml")
         self.seed = self.recipe.run.seeds[0]
-        self.homes = {method: home for method, seed, home in parts_of(self.recipe, folder) if seed == self.seed}
+        self.homes = {method: home for method, seed, home in list_runs(self.recipe, folder) if seed == self.seed}
         self.states: dict[str, RunState] = {}
         for method, home in self.homes.items():
             state = self._state(method, home)
@@ -133,7 +133,7 @@ class Study:
     @property
     def measure(self) -> str:
         """What the run's tests measured: accuracy, or recall at 1 where nothing was learned from labels."""
-        return measure_of(self.recipe.methods)
+        return metric_name(self.recipe.methods)
 
     @cached_property
     def clients(self) -> Mapping[str, ClientData]:
@@ -154,7 +154,7 @@ class Study:
     def _state(self, method: str, home: Path) -> RunState | None:
         table = home / "metrics.jsonl"
         state = latest_checkpoint(home / "checkpoints", table.stat().st_size if table.exists() else 0)
-        if state is not None and state.configuration != self.recipe.only(method, self.seed).begun_as:
+        if state is not None and state.configuration != self.recipe.only(method, self.seed).checkpoint_hash:
             raise ValueError(
                 f"{home} was trained with another configuration ({state.configuration}) than its recipe.toml now "
                 "has: put recipe.toml back as it was, or use the version of fedaction that trained it"

@@ -23,7 +23,7 @@ from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
 from fedaction.report.page import amount
 from fedaction.runs.metrics import read_rows
-from fedaction.runs.study import parts_of
+from fedaction.runs.study import list_runs
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ Ways = Mapping[str, Sequence[Way]]
 def to_target(study: Study) -> Finding:
     """See the module."""
     ways: dict[str, list[Way]] = defaultdict(list)
-    for method, _, home in parts_of(study.recipe, study.folder):
+    for method, _, home in list_runs(study.recipe, study.folder):
         found = way_of(home / "metrics.jsonl", study.recipe.run.local_epochs)
         if found is not None:
             ways[method].append(found)

@@ -189,7 +189,7 @@ def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
             raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
         except KeyboardInterrupt:
-            bar.warned(f"stopped; `fedaction resume {folder}` resumes from the last checkpoint")
+            bar.warn(f"stopped; `fedaction resume {folder}` resumes from the last checkpoint")
             raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result))
@@ -200,9 +200,9 @@ def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
 
 def _table(results: list[dict[str, Any]], key: str) -> Table:
     """Clients down, runs across: a federation has more clients than a terminal has room for columns."""
-    from fedaction.runs.metrics import measure_of
+    from fedaction.runs.metrics import metric_name
 
-    table = Table(title=f"test {measure_of(result['method'] for result in results)}, %", show_footer=True)
+    table = Table(title=f"test {metric_name(result['method'] for result in results)}, %", show_footer=True)
     clients = list(dict.fromkeys(client for result in results for client in result["clients"]))
     table.add_column("client", footer="mean\nMB up\nMB down\nseconds")
     for result in results:

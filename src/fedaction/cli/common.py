@@ -82,14 +82,11 @@ def exit_on_refusal(*kinds: type[Exception]) -> Generator[None]:
 
 
 class Bar:
-    """Progress on standard error: one bar per run, or per network or part of a command that counts other things."""
+    """A `federation.progress.Progress` on standard error: one bar for each piece of work, ten lines in a log."""
 
-    def __init__(self, unit: str = "round") -> None:
-        """`unit` is what is counted, in the singular; "": nothing that has a name."""
-        self._unit = unit
+    def __init__(self) -> None:
         self._bars = bars()
-        self._tasks: dict[str, TaskID] = {}
-        self._rounds: dict[str, int] = {}
+        self._work: dict[str, tuple[TaskID, int, str, str]] = {}  # by label: its bar, total, unit and metric
 
     def __enter__(self) -> Bar:
         self._bars.start()
@@ -98,38 +95,24 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def started(self, label: str, round: int, rounds: int) -> None:
-        """See `federation.progress.Progress`."""
-        self._rounds[label] = rounds
-        unit = f"{self._unit_of(label)}s" if self._unit_of(label) else ""
-        self._tasks[label] = self._bars.add_task(label, total=rounds, completed=round, result="", unit=unit)
+    def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
+        """See `Progress`."""
+        task = self._bars.add_task(label, total=total, completed=done, result="", unit=f"{unit}s" if unit else "")
+        self._work[label] = task, total, unit, metric
 
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
-        """See `federation.progress.Progress`."""
-        task = self._tasks[label]
-        self._bars.update(task, completed=round)
-        result = "" if accuracy is None else f"{_measure(label)} {accuracy:.1%}"
+    def advance(self, label: str, done: int, value: float | None = None) -> None:
+        """See `Progress`."""
+        task, total, unit, metric = self._work[label]
+        self._bars.update(task, completed=done)
+        result = "" if value is None else f"{metric} {value:.1%}"
         if result:
             self._bars.update(task, result=result)
-        if is_tenth(round, rounds := self._rounds[label]):
-            unit = self._unit_of(label)
-            err.print(f"{label}: {unit and f'{unit} '}{round} of {rounds}{result and f', {result}'}", highlight=False)
+        if is_tenth(done, total):
+            say(f"{label}: {unit and f'{unit} '}{done} of {total}{result and f', {result}'}", err)
 
-    def _unit_of(self, label: str) -> str:
-        return "" if label.endswith("data") else self._unit  # of data: files or recordings, as they come
-
-    def warned(self, message: str) -> None:
-        """See `federation.progress.Progress`."""
+    def warn(self, message: str) -> None:
+        """See `Progress`."""
         warn(message)
-
-
-def _measure(label: str) -> str:
-    """What the tests of a run measure, by its label: "METHOD" or "METHOD, seed N", in a paper's after "ROW: "."""
-    from fedaction.runs.metrics import measure_of  # torch takes seconds to load, and is by now
-
-    if label == "runs":
-        return "result"  # of runs of any method, side by side
-    return measure_of([label.rpartition(": ")[2].partition(", ")[0]])
 
 
 def say(text: str, console: Console = out) -> None:

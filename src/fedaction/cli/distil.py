@@ -39,8 +39,8 @@ def distil(
         folder, recipe = folder or recipe, recipe / "recipe.toml"
     overrides = [*overrides, *([f"seeds=[{seeds}]"] if seeds else []), *([f'device="{device}"'] if device else [])]
     home = folder
-    with Bar("epoch") as bar, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
+    with Bar() as bar, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warn(str(message))
         try:
             parsed = load_distil_recipe(recipe, overrides)
             home = home or free_folder(Path("runs"), parsed.settings.name)
@@ -48,7 +48,7 @@ def distil(
         except (ValueError, OSError) as error:
             raise fail(str(error)) from None
         except KeyboardInterrupt:
-            bar.warned(f"stopped; `fedaction distil {home}` resumes from the last checkpoint")
+            bar.warn(f"stopped; `fedaction distil {home}` resumes from the last checkpoint")
             raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result))

@@ -57,14 +57,14 @@ def evaluate(
         "device": json.dumps(device) if device else "",
     }
     overrides = [*overrides, *(f"{key}={value}" for key, value in options.items() if value)]
-    with Bar("") as bar, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
+    with Bar() as bar, warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warn(str(message))
         try:
             result = run_evaluate(model, load_evaluate_recipe(recipe, overrides), None, bar, folder=folder)
         except (ValueError, OSError, ImportError) as error:
             raise fail(str(error)) from None
         except KeyboardInterrupt:
-            bar.warned("stopped; " + ("nothing was written" if folder is None else "the same command resumes it"))
+            bar.warn("stopped; " + ("nothing was written" if folder is None else "the same command resumes it"))
             raise typer.Exit(130) from None
     if as_json:
         print(json.dumps(result))

@@ -64,7 +64,7 @@ def paper(
         raise fail(str(error)) from None
     command = _command(name, data, scale, seeds, rows, engine, overrides)
     with Bar() as bar, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warned(str(message))
+        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warn(str(message))
         try:
             outcome = papers.regenerate(item, bench, bar, _say, command, jobs)
             files = papers.write_outcome(outcome, folder)
@@ -72,7 +72,7 @@ def paper(
             message = error.args[0] if isinstance(error, KeyError) and error.args else error
             raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
         except KeyboardInterrupt:
-            bar.warned("stopped; the same command resumes from the last checkpoint")
+            bar.warn("stopped; the same command resumes from the last checkpoint")
             raise typer.Exit(130) from None
     if as_json:
         print(json.dumps({**outcome.document(), "files": {kind: str(path) for kind, path in files.items()}}))

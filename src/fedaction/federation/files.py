@@ -20,7 +20,7 @@ except ImportError:  # not on Windows, where nothing keeps two processes apart
 
 
 @contextmanager
-def replacing(path: Path) -> Generator[BinaryIO]:
+def open_atomically(path: Path) -> Generator[BinaryIO]:
     """A file to write beside, which is flushed to disk and then renamed to its place.
 
     A reader, or a run after a crash, never sees half of it; where writing fails, nothing has changed.
@@ -38,13 +38,13 @@ def replacing(path: Path) -> Generator[BinaryIO]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """A file's content, whole or not at all; see `replacing`."""
-    with replacing(path) as file:
+    """A file's content, whole or not at all; see `open_atomically`."""
+    with open_atomically(path) as file:
         file.write(content)
 
 
 @contextmanager
-def only_one(folder: Path) -> Generator[None]:
+def lock_folder(folder: Path) -> Generator[None]:
     """Keeps a second process out of a folder; however the first one ends, the folder is free again."""
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -58,7 +58,7 @@ def only_one(folder: Path) -> Generator[None]:
         os.close(handle)
 
 
-def clear_partial(folder: Path) -> None:
+def remove_partial(folder: Path) -> None:
     """Removes what writers that were killed left behind, in a folder and all below it."""
     for path in folder.rglob(".*.part"):
         path.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ def read_json(path: Path) -> Any:
 
 
 @contextmanager
-def alone(place: Path) -> Generator[None]:
+def lock_path(place: Path) -> Generator[None]:
     """One process at a time makes what is to be at a place; however it ends, the next may go on."""
     place.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(place.with_name(f".{place.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)

@@ -1,4 +1,4 @@
-"""How whoever waits hears of long work."""
+"""Progress callbacks: how whoever waits is told of long work."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Hears of a run as it goes."""
+    """Is called while work goes on; several pieces of work may be told apart by their labels."""
 
-    def started(self, label: str, round: int, rounds: int) -> None:
-        """A run begins, or goes on after `round` rounds."""
+    def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
+        """Work begins, or resumes after `done` of `total` units.
+
+        Args:
+            label: what people call it.
+            done: units done already.
+            total: units in all.
+            unit: what is counted, in the singular ("round"); "": nothing that has a name.
+            metric: what the values given to `advance` measure ("accuracy").
+        """
         ...
 
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
-        """A round is done; the mean test accuracy if it was taken."""
+    def advance(self, label: str, done: int, value: float | None = None) -> None:
+        """So many units are done; the value of the metric, 0 to 1, if it was taken."""
         ...
 
-    def warned(self, message: str) -> None:
+    def warn(self, message: str) -> None:
         """Something the user should know."""
         ...
 
@@ -24,11 +32,11 @@ class Progress(Protocol):
 class Quiet:
     """A `Progress` that says nothing."""
 
-    def started(self, label: str, round: int, rounds: int) -> None:
+    def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
         """See `Progress`."""
 
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+    def advance(self, label: str, done: int, value: float | None = None) -> None:
         """See `Progress`."""
 
-    def warned(self, message: str) -> None:
+    def warn(self, message: str) -> None:
         """See `Progress`."""

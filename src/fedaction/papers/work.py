@@ -133,13 +133,13 @@ def carry_out(works: Iterable[Work], progress: Progress, jobs: int = 1) -> int:
         for number, work in enumerate(left, 1):
             work.execute(_NumberedProgress(progress, f"{number}/{len(left)} {work.label}"))
         return len(left)
-    progress.started("runs", 0, len(left))
+    progress.start("runs", 0, len(left), unit="run", metric="result")
     # Spawned, not forked: a forked process could not use the GPU.
     with ProcessPoolExecutor(min(jobs, len(left)), get_context("spawn"), initializer=start_worker) as pool:
         try:
             futures = [pool.submit(_execute_in_worker, work) for work in left]
             for number, future in enumerate(as_completed(futures), 1):
-                progress.advanced("runs", number, future.result())
+                progress.advance("runs", number, future.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -161,14 +161,14 @@ class _NumberedProgress:
     def __init__(self, progress: Progress, prefix: str) -> None:
         self._progress, self._prefix = progress, prefix
 
-    def started(self, label: str, round: int, rounds: int) -> None:
+    def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
         """See `Progress`."""
-        self._progress.started(f"{self._prefix}: {label}", round, rounds)
+        self._progress.start(f"{self._prefix}: {label}", done, total, unit=unit, metric=metric)
 
-    def advanced(self, label: str, round: int, accuracy: float | None) -> None:
+    def advance(self, label: str, done: int, value: float | None = None) -> None:
         """See `Progress`."""
-        self._progress.advanced(f"{self._prefix}: {label}", round, accuracy)
+        self._progress.advance(f"{self._prefix}: {label}", done, value)
 
-    def warned(self, message: str) -> None:
+    def warn(self, message: str) -> None:
         """See `Progress`."""
-        self._progress.warned(message)
+        self._progress.warn(message)

@@ -17,7 +17,7 @@ from fedaction.methods import title_of
 from fedaction.report.clock import unit_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
 from fedaction.report.files import Analysis, LearnedGraph, RecordedAction, finite
-from fedaction.runs.metrics import measure_of
+from fedaction.runs.metrics import metric_name
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
 SCRIPTS = (
@@ -76,7 +76,7 @@ def summary(data: ReportData) -> str:
     first, *others = data.methods
     planned = _planned_rounds(data)
     rounds = f"{first.rounds} of {_count(planned, 'round')}" if planned else _count(first.rounds, "round")
-    name, measure = title_of(first.name), measure_of(method.name for method in data.methods)
+    name, measure = title_of(first.name), metric_name(method.name for method in data.methods)
     where = f"over {_count(len(data.clients), 'client')}" if data.clients else ""
     if first.final.mean is None:
         return f"{name} has trained for {rounds} {where}".strip() + f"; no test {measure} was measured."
@@ -150,7 +150,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
     return {
         "facts": _facts(data),
         "synthetic": data.synthetic,
-        "measure": measure_of(method.name for method in data.methods),
+        "measure": metric_name(method.name for method in data.methods),
         "clients": data.clients,
         "groups": [data.groups.get(client, "") for client in data.clients],
         "unit": f"virtual {unit}",

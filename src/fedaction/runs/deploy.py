@@ -21,13 +21,15 @@ from fedaction.runs.recipe import Recipe
 
 
 def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> None:
-    """Writes what `model_of` gives, if anything."""
-    found = model_of(recipe, clients, server)
+    """Writes what `build_model` gives, if anything."""
+    found = build_model(recipe, clients, server)
     if found is not None:
         save_model(path, *found)
 
 
-def model_of(recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> tuple[ResNet3D, Card] | None:
+def build_model(
+    recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState
+) -> tuple[ResNet3D, Card] | None:
     """What a federation has learned about video, where all clients share one network, in evaluation mode.
 
     Args:

@@ -64,7 +64,7 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def measure_of(methods: Iterable[str]) -> str:
+def metric_name(methods: Iterable[str]) -> str:
     """What tests of runs measure: "accuracy", or "recall at 1" where methods learn without labels."""
     kinds = {METHODS[name].overrides("task") for name in methods if name in METHODS}
     words = [word for kind, word in ((False, "accuracy"), (True, "recall at 1")) if kind in kinds]

@@ -10,9 +10,9 @@ from fedaction.methods.central import arrange
 from fedaction.models.files import Card, load_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.checkpoint import CheckpointError, load_checkpoint
-from fedaction.runs.deploy import model_of
+from fedaction.runs.deploy import build_model
 from fedaction.runs.recipe import Recipe, load_recipe
-from fedaction.runs.study import load_clients, parts_of
+from fedaction.runs.study import list_runs, load_clients
 
 
 def network_file(place: Path) -> Path:
@@ -38,12 +38,12 @@ def read_network(file: Path, progress: Progress) -> tuple[ResNet3D, Card]:
         return load_model(file)
     recipe = _recipe_of(file.parent.parent)
     state = load_checkpoint(file.parent, file.stem)
-    if state.configuration != recipe.begun_as:
+    if state.configuration != recipe.checkpoint_hash:
         raise CheckpointError(
             f"{file} is of another recipe than the run that it lies in; put the recipe.toml back as it was"
         )
     clients = arrange(METHODS[recipe.run.method], load_clients(recipe, progress))
-    found = model_of(recipe, {name: client.info for name, client in clients.items()}, state.server)
+    found = build_model(recipe, {name: client.info for name, client in clients.items()}, state.server)
     if found is None:
         raise ValueError(f"{file}: method {recipe.run.method} has no video network that all clients share")
     return found
@@ -54,7 +54,7 @@ def _recipe_of(home: Path) -> Recipe:
     for folder in (home, *home.parents):
         if (folder / "recipe.toml").is_file():
             recipe = load_recipe(folder / "recipe.toml")
-            for method, seed, part in parts_of(recipe, folder):
+            for method, seed, part in list_runs(recipe, folder):
                 if part == home:
                     return recipe.only(method, seed)
     raise ValueError(f"{home} holds checkpoints, but neither it nor a folder above has the recipe.toml of their run")

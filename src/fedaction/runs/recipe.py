@@ -165,7 +165,7 @@ class Recipe:
         return Recipe(run, self.source, {method: self.methods[method]})
 
     @property
-    def begun_as(self) -> str:
+    def checkpoint_hash(self) -> str:
         """The hash that a run's checkpoints carry; a run may be made longer, so rounds are not in it."""
         return self.configuration("rounds")
 

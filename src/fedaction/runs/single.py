@@ -22,7 +22,7 @@ from fedaction.runs.assembly import Assembly, make_federation, make_rounds
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, prune, save_checkpoint
 from fedaction.runs.deploy import write_model
 from fedaction.runs.environment import environment
-from fedaction.runs.metrics import MetricsFile
+from fedaction.runs.metrics import MetricsFile, metric_name
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.snapshots import Snapshots
 from fedaction.server.state import FederationState, Row
@@ -37,7 +37,7 @@ class SingleRun:
         self.assembly = Assembly.of(recipe, clients)
         seed = self.assembly.seed
         self.label = recipe.run.method if seed == 0 else f"{recipe.run.method}, seed {seed}"
-        self.federation = make_federation(recipe, self.assembly.method, progress.warned)
+        self.federation = make_federation(recipe, self.assembly.method, progress.warn)
         self.rounds = make_rounds(recipe, self.federation)
         self._snapshots = Snapshots(folder / "snapshots", recipe.run.rounds)
 
@@ -46,7 +46,8 @@ class SingleRun:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.folder / "environment.json", environment(self.assembly.device))
         state, metrics = self._open()
-        self.progress.started(self.label, state.round, self.recipe.run.rounds)
+        metric = metric_name([self.recipe.run.method])
+        self.progress.start(self.label, state.round, self.recipe.run.rounds, unit="round", metric=metric)
         engine = self.engine(state)
         try:
             while state.round < self.recipe.run.rounds:
@@ -67,7 +68,7 @@ class SingleRun:
 
     def _open(self) -> tuple[RunState, MetricsFile]:
         """The newest whole checkpoint whose metrics are there, or a fresh start."""
-        configuration = self.recipe.begun_as
+        configuration = self.recipe.checkpoint_hash
         table, checkpoints = self.folder / "metrics.jsonl", self.folder / "checkpoints"
         checkpoints.mkdir(exist_ok=True)
         state = latest_checkpoint(checkpoints, table.stat().st_size if table.exists() else 0)
@@ -112,7 +113,7 @@ class SingleRun:
             save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints, "best")
         if due:
             save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints)
-        self.progress.advanced(self.label, round, accuracy)
+        self.progress.advance(self.label, round, accuracy)
         return state
 
     def _evaluate(self, state: FederationState, engine: SimulatedEngine) -> list[Evaluation]:

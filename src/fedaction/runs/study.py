@@ -15,14 +15,14 @@ from typing import NotRequired, TypedDict
 from fedaction.data.client import ClientData
 from fedaction.data.sources.base import Tell
 from fedaction.engines.base import choose_device
-from fedaction.federation.files import clear_partial, only_one, read_json, write_atomically, write_json
+from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.seeds import derive
 from fedaction.federation.settings import RecipeError
 from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
-from fedaction.runs.metrics import Row, measure_of, read_rows
+from fedaction.runs.metrics import Row, metric_name, read_rows
 from fedaction.runs.recipe import Recipe, dump_recipe, load_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.server.devices import fleet_of
@@ -63,7 +63,7 @@ class RunResult(TypedDict):
     baselines: NotRequired[dict[str, RunResult]]
 
 
-def parts_of(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
+def list_runs(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
     """Every run of a study: method, seed, directory."""
     for position, seed in enumerate(recipe.run.seeds):
         home = folder if position == 0 else folder / "seeds" / str(seed)
@@ -93,9 +93,9 @@ def _told(progress: Progress) -> Tell:
     def tell(done: int, total: int) -> None:
         nonlocal begun
         if not begun:
-            progress.started(DATA, 0, total)
+            progress.start(DATA, 0, total)
             begun = True
-        progress.advanced(DATA, done, None)
+        progress.advance(DATA, done, None)
 
     return tell
 
@@ -114,11 +114,11 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
     clients, loaded = load_clients(recipe, progress), recipe.run.seeds[0]
     _check(recipe, clients)
     folder.mkdir(parents=True, exist_ok=True)
-    with only_one(folder):
-        clear_partial(folder)
+    with lock_folder(folder):
+        remove_partial(folder)
         # First of all, so that a run killed from here on can be resumed.
         write_atomically(folder / "recipe.toml", dump_recipe(recipe).encode())
-        for method, seed, home in parts_of(recipe, folder):
+        for method, seed, home in list_runs(recipe, folder):
             part = recipe.only(method, seed)
             if home != folder:
                 write_atomically(home / "recipe.toml", dump_recipe(part).encode())
@@ -182,7 +182,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "name": recipe.run.name,
         "method": recipe.run.method,
         "seed": recipe.run.seeds[0],
-        "metric": measure_of([recipe.run.method]),
+        "metric": metric_name([recipe.run.method]),
         "mean": statistics.fmean(seen),
         "std": None,
         "clients": clients,
@@ -203,7 +203,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
 def study_result(recipe: Recipe, folder: Path) -> RunResult:
     """The method's result over all seeds, and each baseline's."""
     found: dict[str, list[RunResult]] = {}
-    for method, seed, home in parts_of(recipe, folder):
+    for method, seed, home in list_runs(recipe, folder):
         found.setdefault(method, []).append(summary(recipe.only(method, seed), home))
     result = _over_seeds(found.pop(recipe.run.method))
     result["run"] = str(folder)

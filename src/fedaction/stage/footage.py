@@ -25,7 +25,7 @@ from fedaction.data.features.make import cache_folder
 from fedaction.data.partition import by_classes
 from fedaction.data.samples import Examples
 from fedaction.federation import seeds
-from fedaction.federation.files import alone
+from fedaction.federation.files import lock_path
 from fedaction.federation.seeds import derive, numpy_generator
 from fedaction.stage.actions import number
 from fedaction.stage.footage_crew import Take, film_takes
@@ -117,7 +117,7 @@ def stage_footage(
     _check(settings, places, workers)
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
     out = cache_folder(cache).with_name("footage") / f"{domain}-{key}"
-    with alone(out):
+    with lock_path(out):
         if out.exists():
             try:
                 found = load_footage(out)

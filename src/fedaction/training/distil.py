@@ -24,7 +24,7 @@ from fedaction.data.clips.clips import check_clips, digest_of
 from fedaction.data.clips.window import window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.clips import accuracy_of
-from fedaction.federation.files import clear_partial, only_one, read_json, write_atomically, write_json
+from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.models.files import Card, load_model, read_card, save_model
 from fedaction.models.resnet3d import ResNet3D
@@ -129,8 +129,8 @@ def run_distil(
     window = window_of(data, settings.crop, settings.augment_pad, settings.augment_flip)
     given = _given_teacher(recipe, data)
     folder.mkdir(parents=True, exist_ok=True)
-    with only_one(folder):
-        clear_partial(folder)
+    with lock_folder(folder):
+        remove_partial(folder)
         digest = _check_data(folder, data)
         # First of all, so that a run killed from here on can be resumed.
         write_atomically(folder / "recipe.toml", dump_distil_recipe(recipe).encode())

@@ -299,7 +299,7 @@ class Backbones:
         here = (splits.train.shape[0], splits.window.size[0])
         trained = (self.card.frames, self.card.crop)
         if here != trained:
-            progress.warned(
+            progress.warn(
                 f"the clips have {here[0]} frames of {here[1]} x {here[1]} pixels; the network was trained on "
                 f"{trained[0]} of {trained[1]} x {trained[1]}"
             )

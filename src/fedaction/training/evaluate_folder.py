@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from fedaction.federation.files import clear_partial, only_one, read_json, write_json
+from fedaction.federation.files import lock_folder, read_json, remove_partial, write_json
 from fedaction.training.trainer import seconds_of
 
 _RECORD = "evaluation.json"
@@ -83,8 +83,8 @@ def keep_parts(folder: Path | None, about: Mapping[str, Any], keys: Mapping[str,
         return
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with only_one(folder):
-        clear_partial(folder)
+    with lock_folder(folder):
+        remove_partial(folder)
         if (folder / _RECORD).exists():
             _compare(folder, read_json(folder / _RECORD), record)
         write_json(folder / _RECORD, record)

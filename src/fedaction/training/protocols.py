@@ -88,7 +88,7 @@ class Evaluation:
         """Kind, level, R@1 and share of recordings lost, for each kind, draw and level of noise on the weights."""
         settings, network = self.settings, copy.deepcopy(backbone)
         label, done = f"perturbation{suffix}", 0
-        self.progress.started(label, 0, len(settings.perturb_kinds) * settings.perturb_draws)
+        self.progress.start(label, 0, len(settings.perturb_kinds) * settings.perturb_draws)
         clean: tuple[float, float] | None = None
         weights, trained = backbone.state_dict(), {name for name, _ in backbone.named_parameters()}
         for kind in settings.perturb_kinds:
@@ -104,7 +104,7 @@ class Evaluation:
                     clean = measured if level == 0 else clean
                     yield kind, level, *measured
                 done += 1
-                self.progress.advanced(label, done, None)
+                self.progress.advance(label, done, None)
 
     def _retrieval(self, recordings: list[Tensor], ks: tuple[int, ...] = ()) -> dict[int, float]:
         labels = [recordings_in(split)[1] for split in (self.looked_at.train, self.looked_at.test)]
@@ -134,7 +134,7 @@ class Evaluation:
         optimiser = torch.optim.SGD(
             head.parameters(), settings.probe_lr, settings.momentum, weight_decay=settings.weight_decay
         )
-        self.progress.started(label, 0, settings.probe_epochs)
+        self.progress.start(label, 0, settings.probe_epochs)
         head.train()
         for epoch in range(1, settings.probe_epochs + 1):
             passed = sum(epoch > round(share * settings.probe_epochs) for share in settings.probe_milestones)
@@ -144,7 +144,7 @@ class Evaluation:
                 optimiser.zero_grad()
                 F.cross_entropy(head(learn[index]), labels[index]).backward()
                 optimiser.step()
-            self.progress.advanced(label, epoch, None)
+            self.progress.advance(label, epoch, None)
         head.eval()
         with torch.no_grad():
             logits = head(test)
@@ -206,7 +206,7 @@ class Features:
         both = evaluation.looked_at.train, evaluation.looked_at.test
         progress, done = evaluation.progress, 0
         if self._label:
-            progress.started(self._label, 0, sum(-(-len(clips) // size) for clips in both))
+            progress.start(self._label, 0, sum(-(-len(clips) // size) for clips in both))
 
         def batches(clips: Samples) -> Iterator[Tensor]:
             nonlocal done
@@ -215,7 +215,7 @@ class Features:
                     features = pool_map(self._backbone(evaluation.looked_at.window.centre(part), leave=5), pooling)
                 done += 1
                 if self._label:
-                    progress.advanced(self._label, done, None)
+                    progress.advance(self._label, done, None)
                 yield features.float()
 
         for clips in both:

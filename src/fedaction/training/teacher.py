@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaction.federation.files import read_json, replacing, write_json
+from fedaction.federation.files import open_atomically, read_json, write_json
 
 
 def file_digest(path: Path) -> str:
@@ -39,7 +39,7 @@ def keep_logits(
     logits = compute()
     if logits.shape != shape or logits.dtype != np.float32 or not np.isfinite(logits).all():
         raise ValueError(f"the teacher's logits are not finite float32 numbers {shape}; is its model file sound?")
-    with replacing(path) as file:
+    with open_atomically(path) as file:
         np.save(file, logits, allow_pickle=False)
     write_json(path.with_suffix(".json"), {**about, "sha256": file_digest(path)})
     return np.load(path, mmap_mode="r", allow_pickle=False)

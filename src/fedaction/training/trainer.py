@@ -137,7 +137,7 @@ class Pretraining:
     def execute(self, folder: Path, configuration: str, label: str, progress: Progress) -> None:
         """Trains to the last epoch, from the last checkpoint on; metrics and checkpoints are in the folder."""
         state, metrics = self._open(folder, configuration)
-        progress.started(label, state.round, self.epochs)
+        progress.start(label, state.round, self.epochs, unit="epoch", metric="accuracy")
         try:
             with fast_kernels(self.splits.device):
                 for epoch in range(state.round + 1, self.epochs + 1):
@@ -153,7 +153,7 @@ class Pretraining:
                         server = ServerState(epoch, tensors_of(self.network), memory=self.velocity)
                         now = RunState(FederationState(epoch, server), metrics_length=length)
                         save_checkpoint(folder / "checkpoints", replace(now, configuration=configuration), _KEPT)
-                    progress.advanced(label, epoch, accuracy)
+                    progress.advance(label, epoch, accuracy)
         finally:
             metrics.close()
 

@@ -26,7 +26,7 @@ from fedaction.data.public.pool import read_sources
 from fedaction.data.public.readers import reader as reader_called
 from fedaction.data.store import accept
 from fedaction.data.store_file import FRAMES, HEADER, VERSION, StoreWriter, beside, move_into_place
-from fedaction.federation.files import alone
+from fedaction.federation.files import lock_path
 
 _SEAL, _SEAL_VERSION = "seal.json", 1
 _CRC_BYTES = 4 * 2**20
@@ -65,7 +65,7 @@ def prepare_public(
     made_of = fingerprint(root, [*files, *listing.inputs])
     made_by = [_SEAL_VERSION, VERSION, reader.name, reader.version, reader.layout.to_dict()]
     place = cache_root(cache) / f"{reader.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:12]}"
-    with alone(place):
+    with lock_path(place):
         stale = _stale(place, reader.name, made_by, made_of)
         if stale is None:
             return place / reader.name

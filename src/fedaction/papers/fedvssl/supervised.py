@@ -12,7 +12,7 @@ from fedaction.data.client import ClientData
 from fedaction.data.clips.clips import join, recordings_of
 from fedaction.data.clips.window import window_of
 from fedaction.engines.base import choose_device, set_precision
-from fedaction.federation.files import clear_partial, only_one, read_json, write_json
+from fedaction.federation.files import lock_folder, read_json, remove_partial, write_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import hash_values
 from fedaction.models.files import Card, save_model
@@ -82,8 +82,8 @@ class Supervised:
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with only_one(self.folder):
-            clear_partial(self.folder)
+        with lock_folder(self.folder):
+            remove_partial(self.folder)
             self._train(progress)
         return self.accuracy
 
