@@ -33,11 +33,11 @@ def test_a_program_without_a_guard_ends_and_says_what_to_write(tmp_path):
 def test_data_that_is_there_may_be_read_while_a_worker_reads_the_program(tmp_path):
     """Nothing is to be made, so nobody waits for anybody."""
     guarded = """
-from fedaction.federation.files import alone
+from fedaction.federation.files import lock_path
 from fedaction.federation.processes import worker_pool
 from pathlib import Path
 
-with alone(Path("thing")):  # in every worker, too
+with lock_path(Path("thing")):  # in every worker, too
     seen = 1
 
 if __name__ == "__main__":

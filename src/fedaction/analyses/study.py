@@ -72,7 +72,7 @@ class Trained:
             return net
         train = in_memory(self.assembly.clients[client].train.on(self.device))
         with torch.no_grad():
-            changes = self.method.adapt(net, Batch(train.x, train.y))
+            changes = self.method.adapt(net, Batch(train.x, train.y.to(train.x.device)))
         return Applied(net.module, {**net.tensors, **changes})
 
     def each(

@@ -69,7 +69,7 @@ class Examples:
 
     Attributes:
         x: (N, *shape) float32; clips of video are uint8.
-        y: (N,) int64, indices into the client's classes.
+        y: (N,) int64, indices into the client's classes; on the CPU, wherever the samples are.
         subjects: who performed each sample, where known.
         recording: (N,) int64, which recording each sample is a clip of, where recordings have several; else None.
     """
@@ -92,7 +92,7 @@ class Examples:
     @property
     def labels(self) -> Tensor:
         """See `Samples.labels`."""
-        return self.y.cpu()
+        return self.y
 
     def draw(self, rows: Tensor, random: torch.Generator) -> Tensor | None:
         """See `Samples.draw`: a sample in memory is always the same."""
@@ -104,9 +104,7 @@ class Examples:
 
     def on(self, device: torch.device) -> Examples:
         """See `Samples.on`: the same object where it is there already."""
-        if self.x.device == device and self.y.device == device:
-            return self
-        return replace(self, x=self.x.to(device), y=self.y.to(device))
+        return self if self.x.device == device else replace(self, x=self.x.to(device))
 
 
 def in_memory(samples: Samples) -> Examples:
@@ -114,7 +112,7 @@ def in_memory(samples: Samples) -> Examples:
     if isinstance(samples, Examples):
         return samples
     x = samples.take(torch.arange(len(samples)))
-    return Examples(x, samples.labels.to(x.device), samples.subjects, samples.recording)
+    return Examples(x, samples.labels, samples.subjects, samples.recording)
 
 
 def take_each(samples: Samples, rows: Tensor, starts: Tensor | None = None) -> Iterator[Tensor]:

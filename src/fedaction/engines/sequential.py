@@ -320,6 +320,6 @@ class SequentialEngine(Simulation):
         with torch.no_grad():
             if self._method.overrides("adapt"):
                 train = in_memory(client.train)
-                net.set(self._method.adapt(net, Batch(train.x, train.y)))
+                net.set(self._method.adapt(net, Batch(train.x, train.y.to(train.x.device))))
             logits = torch.cat([net(x) for x in in_batches(client.test, _EVALUATION_BATCH)])
         return Answers(client, logits.float().cpu(), self.tensors(job))

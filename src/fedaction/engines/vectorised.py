@@ -380,7 +380,7 @@ class VectorisedEngine(Simulation):
         for i, job in enumerate(jobs):
             train = in_memory(self._data[job.client].train)
             net = Applied(template.evaluation, {name: tensor[i] for name, tensor in state.items()})
-            for name, tensor in self._method.adapt(net, Batch(train.x, train.y)).items():
+            for name, tensor in self._method.adapt(net, Batch(train.x, train.y.to(train.x.device))).items():
                 state[name][i] = tensor
 
     def _test(self, jobs: Sequence[Job]) -> dict[str, Answers]:

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, KeysView, Mapping
 from dataclasses import dataclass, field, replace
+from operator import is_
 
 import torch
 from torch import Tensor
@@ -23,69 +24,93 @@ class RunningMean:
     """The weighted mean of trees seen so far, per name over the trees that hold it, per entry where parts are held.
 
     Trees are folded in one at a time, so that only the mean itself is ever in memory. The form
-    `mean += w / W * (x - mean)` gives back equal inputs exactly; a tensor that comes again and again, as what many
-    clients were sent, costs nothing.
+    `mean += w / W * (x - mean)` gives back equal inputs exactly. Two things make it fast: as long as all trees have
+    the same whole tensors, their weights are one number; and a tree that comes again and again, as what many clients
+    were sent, costs a look at it.
     """
 
     def __init__(self) -> None:
-        self.weights: dict[str, Tensor | float] = {}
-        """The sum of weights, by name."""
-        self.counts: dict[str, Tensor | float] = {}
-        """How many trees were folded in, by name."""
         self._means: dict[str, Tensor] = {}
-        self._borrowed: dict[str, Tensor] = {}  # the only tensor seen so far under a name, which is somebody else's
+        self._only: Tree | None = None  # the one tree seen so far, however often; it is somebody else's
+        self._common: tuple[float, float] | None = (0.0, 0.0)  # weight and count of every name, while they are one
+        self._weights: dict[str, Tensor | float] = {}
+        self._counts: dict[str, Tensor | float] = {}
+
+    @property
+    def weights(self) -> Amounts:
+        """The sum of weights, by name."""
+        return self._weights if self._common is None else dict.fromkeys(self._names, self._common[0])
+
+    @property
+    def counts(self) -> Amounts:
+        """How many trees were folded in, by name."""
+        return self._counts if self._common is None else dict.fromkeys(self._names, self._common[1])
+
+    @property
+    def _names(self) -> KeysView[str]:
+        return (self._means if self._only is None else self._only).keys()
 
     def add(self, tree: Tree, weight: float, parts: Parts | None = None) -> None:
         """Folds a tree in with a positive weight."""
         if not weight > 0:
             raise ValueError(f"an update's weight must be positive, got {weight}")
-        by_share: dict[float, list[str]] = {}
+        if self._common is not None and not parts and (not self._common[1] or tree.keys() == self._names):
+            total, count = self._common[0] + weight, self._common[1] + 1
+            self._common = total, count
+            if count == 1:
+                self._only = tree
+            elif self._only is None or not all(map(is_, tree.values(), map(self._only.__getitem__, tree))):
+                self._own()
+                tensors = [_accumulator(tree[name]) for name in self._means]
+                torch._foreach_lerp_(list(self._means.values()), tensors, weight / total)
+            return
+        self._own()
+        if self._common is not None:
+            self._weights, self._counts = dict(self.weights), dict(self.counts)
+            self._common = None
         for name, tensor in tree.items():
-            total = self.weights.get(name)
-            if name in (parts or {}) or isinstance(total, Tensor):
+            part = (parts or {}).get(name)
+            total = self._weights.get(name, 0.0)
+            if part is not None or isinstance(total, Tensor):
                 # Where others hold a part, one that is whole is the part that covers everything.
                 everything = Part(tuple(tensor.shape), (None,) * tensor.dim())
-                self._add_part(name, tensor, weight, (parts or {}).get(name, everything))
+                self._add_part(name, tensor, weight, part or everything)
                 continue
-            self.weights[name] = (total or 0.0) + weight
-            self.counts[name] = self.counts.get(name, 0.0) + 1
-            if total is None:
-                self._borrowed[name] = tensor
-            elif self._borrowed.get(name) is not tensor:
-                self._own(name)
-                by_share.setdefault(weight / (total + weight), []).append(name)
-        for share, names in by_share.items():  # mostly one share for all tensors: a launch or two, not one for each
-            tensors = [_accumulator(tree[name]) for name in names]
-            torch._foreach_lerp_([self._means[name] for name in names], tensors, share)
+            self._weights[name] = total + weight
+            self._counts[name] = self._counts.get(name, 0.0) + 1
+            if name in self._means:
+                self._means[name].lerp_(_accumulator(tensor), weight / (total + weight))
+            else:
+                self._means[name] = _accumulator(tensor).clone()
 
-    def _own(self, name: str) -> None:
-        """Makes the mean of a name one that may be changed."""
-        if name in self._borrowed:
-            tensor = self._borrowed.pop(name)
-            self._means[name] = _accumulator(tensor).clone()
+    def _own(self) -> None:
+        """Makes the means ones that may be changed."""
+        if self._only is not None:
+            self._means = {name: _accumulator(tensor).clone() for name, tensor in self._only.items()}
+            self._only = None
 
     def _add_part(self, name: str, tensor: Tensor, weight: float, part: Part) -> None:
         values = _accumulator(tensor)
-        self._own(name)
         if name not in self._means:
             self._means[name] = values.new_zeros(part.shape)
-        mean = self._means[name]
-        for amounts in (self.weights, self.counts):
-            so_far = amounts.get(name, 0.0)
-            if not isinstance(so_far, Tensor):  # whole so far
-                amounts[name] = torch.full_like(mean, so_far)
-        grid = part.grid(values.device)
-        weights, counts = self.weights[name], self.counts[name]
-        assert isinstance(weights, Tensor) and isinstance(counts, Tensor)
+        mean, grid = self._means[name], part.grid(values.device)
+        amounts: list[Tensor] = []
+        for so_far in (self._weights, self._counts):
+            amount = so_far.get(name, 0.0)
+            if not isinstance(amount, Tensor):  # whole so far
+                amount = so_far[name] = torch.full_like(mean, amount)
+            amounts.append(amount)
+        weights, counts = amounts
         total = weights[grid] + weight
         weights[grid] = total
         counts[grid] += 1
         mean[grid] = torch.lerp(mean[grid], values, weight / total)
 
     def tree(self, copy: bool = True) -> dict[str, Tensor]:
-        """The means; entries of partly held tensors that nobody held are 0. Without `copy` some may be the inputs."""
-        only = {name: _accumulator(tensor) for name, tensor in self._borrowed.items()}
-        return {**self._means, **{name: tensor.clone() if copy else tensor for name, tensor in only.items()}}
+        """The means; entries of partly held tensors that nobody held are 0. Without `copy` they may be the inputs."""
+        if copy:
+            self._own()
+        return dict(self._means) if self._only is None else {n: _accumulator(t) for n, t in self._only.items()}
 
     def over(self, previous: Tree) -> dict[str, Tensor]:
         """The previous tree with every entry that was seen replaced by its mean; the rest as it was."""
