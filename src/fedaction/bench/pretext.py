@@ -141,7 +141,7 @@ def make_phones(size: Size, device: torch.device) -> dict[str, ClientData]:
     for number in range(size.clients):
         info = ClientInfo(f"phone-{number:03d}", "video", size.recordings, ("unlabelled",), size.shape)
         noise = numpy_generator(0, "bench", info.id).integers(0, 256, (size.recordings, *size.shape), np.uint8)
-        x, y = torch.from_numpy(noise).to(device), torch.zeros(size.recordings, dtype=torch.int64, device=device)
+        x, y = torch.from_numpy(noise).to(device), torch.zeros(size.recordings, dtype=torch.int64)
         found[info.id] = ClientData(info, Examples(x, y), Examples(x[:0], y[:0]))
     return found
 

@@ -35,6 +35,7 @@ from fedaction.engines.base import (
     untrained_names,
 )
 from fedaction.engines.feed import Feed, pad
+from fedaction.engines.optimisers import step_sgd
 from fedaction.engines.simulation import Simulation
 from fedaction.evaluation.site import Answers
 from fedaction.federation.scope import Scope
@@ -282,7 +283,8 @@ class VectorisedEngine(Simulation):
             for name in untrained_names(rules, step, steps[0], training.local_epochs) & gradients.keys():
                 del gradients[name]
             with torch.no_grad():
-                self._step(parameters, gradients, {n: v[:active] for n, v in velocity.items()}, plain, jobs[0].round)
+                speeds = {n: v[:active] for n, v in velocity.items()}
+                step_sgd(parameters, gradients, speeds, plain, training, training.lr_at(jobs[0].round))
                 _add(sums, values, active, len(jobs))
         if method.overrides("finish") and limit is None:
             state |= vmap(method.finish)(anchor, state)
@@ -305,35 +307,6 @@ class VectorisedEngine(Simulation):
         own = [state[name] for name, scope in scopes.items() if scope is Scope.LOCAL]
         finite = [tensor.isfinite().reshape(count, -1).all(1) for tensor in own if tensor.is_floating_point()]
         return torch.stack(finite).all(0).tolist() if finite else [True] * count
-
-    def _step(
-        self,
-        parameters: Mapping[str, Tensor],
-        gradients: dict[str, Tensor],
-        velocity: Mapping[str, Tensor],
-        plain: frozenset[str],
-        round: int,
-    ) -> None:
-        """One step of SGD with momentum on the stacked tensors, in place: torch.optim.SGD's rule, entry by entry."""
-        t = self._training
-        if t.clip_norm:
-            norm = torch.stack([g.reshape(len(g), -1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
-            scale = (t.clip_norm / (norm + 1e-6)).clamp(max=1.0)
-            gradients = {n: g * scale.view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
-        for decayed in (True, False):
-            names = [n for n in gradients if (n not in plain) is decayed]
-            if not names:
-                continue
-            weights = [parameters[n].detach() for n in names]
-            slopes = [gradients[n] for n in names]
-            if decayed and t.weight_decay:
-                slopes = list(torch._foreach_add(slopes, weights, alpha=t.weight_decay))
-            if t.momentum:
-                speeds = [velocity[n] for n in names]
-                torch._foreach_mul_(speeds, t.momentum)
-                torch._foreach_add_(speeds, slopes)
-                slopes = list(torch._foreach_add(slopes, speeds, alpha=t.momentum)) if t.nesterov else speeds
-            torch._foreach_add_(weights, slopes, alpha=-t.lr_at(round))
 
     def _own_step(
         self, template: _Template, tensors: Tree, received: Tree, x: Tensor, y: Tensor, round: int

@@ -1,0 +1,56 @@
+"""Optimisers on stacked tensors: torch.optim's rules, entry by entry, for many clients at once."""
+
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from fedaction.engines.base import Training
+
+
+def clip_stacked(gradients: Mapping[str, Tensor], most: float) -> dict[str, Tensor]:
+    """Each client's gradients, (clients, ...) by name, scaled down to a norm of at most so much over all of them."""
+    norm = torch.stack([g.reshape(len(g), -1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
+    scale = (most / (norm + 1e-6)).clamp(max=1.0)
+    return {n: g * scale.view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
+
+
+def step_sgd(
+    parameters: Mapping[str, Tensor],
+    gradients: Mapping[str, Tensor],
+    velocity: Mapping[str, Tensor],
+    undecayed: Collection[str],
+    training: Training,
+    lr: float,
+) -> None:
+    """One step of SGD with momentum, in place.
+
+    Args:
+        parameters: (clients, ...) tensors by name.
+        gradients: of those that are trained in this step.
+        velocity: momentum by name; empty without momentum.
+        undecayed: names that weight decay leaves alone.
+        training: momentum, weight decay, clipping.
+        lr: the learning rate.
+    """
+    if training.clip_norm:
+        gradients = clip_stacked(gradients, training.clip_norm)
+    for decayed in (True, False):
+        names = [n for n in gradients if (n not in undecayed) is decayed]
+        if not names:
+            continue
+        weights = [parameters[n].detach() for n in names]
+        slopes = [gradients[n] for n in names]
+        if decayed and training.weight_decay:
+            slopes = list(torch._foreach_add(slopes, weights, alpha=training.weight_decay))
+        if training.momentum:
+            speeds = [velocity[n] for n in names]
+            torch._foreach_mul_(speeds, training.momentum)
+            torch._foreach_add_(speeds, slopes)
+            ahead = training.nesterov
+            slopes = list(torch._foreach_add(slopes, speeds, alpha=training.momentum)) if ahead else speeds
+        torch._foreach_add_(weights, slopes, alpha=-lr)
