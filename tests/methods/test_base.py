@@ -10,6 +10,8 @@ from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
 from fedaction.federation.state import Update
 from fedaction.federation.tree import tensors_of
+from fedaction.methods import METHODS
+from fedaction.methods.base import Method
 from fedaction.methods.fedavg import FedAvg
 from fedaction.methods.settings import NetworkSettings
 from fedaction.methods.start import fresh, initial_state
@@ -130,3 +132,21 @@ def test_only_their_own_joints_travel():
         "client-0": (3, 25, 25), "client-1": (3, 25, 25), "client-2": (3, 25, 25),
         "client-3": (3, 20, 20), "client-4": (3, 15, 15),
     }  # fmt: skip
+
+
+MAY_OVERRIDE = {
+    *("title", "settings_type", "needs_anchor", "buffer", "task", "build", "scopes"),
+    *("loss", "weigh", "advance", "begin", "step", "finish", "adapt"),
+}
+"""What docs/core.md lists; a hook that one method uses is a question to the design."""
+
+
+def test_a_method_overrides_what_it_may_and_nothing_else():
+    assert len(MAY_OVERRIDE) == 14
+    derived = {name for name in vars(Method) if not name.startswith("_")} - MAY_OVERRIDE
+    assert derived >= {"payload", "served", "plan", "parts", "scopes_of", "weights", "trained"}
+    for name, kind in METHODS.items():
+        own = {key for base in kind.__mro__[: kind.__mro__.index(Method)] for key in vars(base)}
+        assert not own & derived, f"{name} overrides {sorted(own & derived)}"
+    used = {key for kind in METHODS.values() for base in kind.__mro__[:-2] for key in vars(base)}
+    assert used >= MAY_OVERRIDE - {"title"}  # none that nobody needs

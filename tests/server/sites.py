@@ -12,14 +12,8 @@ from typing import BinaryIO
 import torch
 
 from fedaction.engines.base import SimulatedEngine
-from fedaction.engines.messages import (
-    Message,
-    pack_client,
-    pack_evaluation,
-    pack_update,
-    unpack_job,
-    unpack_question,
-)
+from fedaction.engines.messages import Message, pack, unpack
+from fedaction.evaluation.site import Question
 from fedaction.federation.state import Job
 from fedaction.runs.assembly import Assembly
 from fedaction.runs.recipe import parse_recipe
@@ -38,16 +32,16 @@ def read_frame(stream: BinaryIO) -> bytes:
 
 def read_jobs(stream: BinaryIO) -> Iterator[Job]:
     while content := read_frame(stream):
-        yield unpack_job(content)
+        yield unpack(Job, content)
 
 
 def answer(engine: SimulatedEngine, message: Message, inward: BinaryIO, outward: BinaryIO) -> None:
     """Does what a message asks for. A list ends with an empty frame."""
     if message.kind == "train":
-        replies: Iterable[bytes] = (pack_update(update) for update in engine.train(list(read_jobs(inward))))
+        replies: Iterable[bytes] = (pack(update) for update in engine.train(list(read_jobs(inward))))
     elif message.kind == "evaluate":
-        question = unpack_question(read_frame(inward))
-        replies = (pack_evaluation(report) for report in engine.evaluate(list(read_jobs(inward)), question))
+        question = unpack(Question, read_frame(inward))
+        replies = (pack(report) for report in engine.evaluate(list(read_jobs(inward)), question))
     else:
         {"commit": engine.commit, "drop": engine.drop}[message.kind](message.values["clients"])
         return
@@ -62,7 +56,7 @@ def main() -> None:
     recipe = parse_recipe(Message.unpack(read_frame(inward)).values)
     assembly = Assembly.of(recipe, load_clients(recipe))
     for info in assembly.method.clients.values():
-        write_frame(outward, pack_client(info))
+        write_frame(outward, pack(info))
     write_frame(outward, b"")
     write_frame(outward, Message("tested", {"clients": assembly.tested}).pack())
     engine = assembly.engine()

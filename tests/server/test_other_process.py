@@ -10,17 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedaction.engines.messages import (
-    Message,
-    MessageError,
-    pack_job,
-    pack_question,
-    pack_update,
-    unpack_client,
-    unpack_evaluation,
-    unpack_job,
-    unpack_update,
-)
+from fedaction.data.client import ClientInfo
+from fedaction.engines.messages import Message, MessageError, pack, unpack
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Question
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import tree_bytes
@@ -68,26 +59,26 @@ class RemoteEngine:
         self._out, self._in = self._process.stdin, self._process.stdout
         self.received: list[tuple[Update, int]] = []
         self._send(Message("recipe", recipe.flat()).pack())
-        self.clients = [unpack_client(content) for content in self._answers()]
+        self.clients = [unpack(ClientInfo, content) for content in self._answers()]
         self.tested = Message.unpack(read_frame(self._in)).values["clients"]
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
         self._send(Message("train").pack())
         for job in jobs:
-            self._send(pack_job(job))
+            self._send(pack(job))
         self._send(b"")
         for content in self._answers():
-            self.received.append((unpack_update(content), len(content)))
+            self.received.append((unpack(Update, content), len(content)))
             yield self.received[-1][0]
 
     def evaluate(self, jobs: Iterable[Job], question: Question = Question()) -> Iterator[Evaluation]:  # noqa: B008
         self._send(Message("evaluate").pack())
-        self._send(pack_question(question))
+        self._send(pack(question))
         for job in jobs:
-            self._send(pack_job(job))
+            self._send(pack(job))
         self._send(b"")
         for content in self._answers():
-            yield unpack_evaluation(content)
+            yield unpack(Evaluation, content)
 
     def commit(self, clients: Iterable[str]) -> None:
         self._send(Message("commit", {"clients": list(clients)}).pack())
@@ -149,26 +140,26 @@ def test_a_federation_in_another_process_comes_to_the_same_bytes(name):
 
 def test_messages_come_back_as_they_were():
     job = Job("a|b", "g", 3, 7, {"x|y": torch.arange(6.0).view(2, 3).t(), "": torch.tensor(4)}, 9)
-    back = unpack_job(pack_job(job))
+    back = unpack(Job, pack(job))
     assert (back.client, back.group, back.version, back.round, back.number) == ("a|b", "g", 3, 7, 9)
     assert back.payload.keys() == job.payload.keys()
     assert all(torch.equal(back.payload[n], t) and back.payload[n].dtype == t.dtype for n, t in job.payload.items())
     update = Update("a", "g", 3, {"w": torch.ones(2)}, 5.0, {"loss": float("nan")}, "no")
-    again = unpack_update(pack_update(update))
+    again = unpack(Update, pack(update))
     assert (again.samples, again.fault) == (5.0, "no") and again.metrics["loss"] != again.metrics["loss"]
 
 
 def test_bytes_that_are_no_message_are_refused():
-    whole = pack_job(Job("a", "g", 0, 1, {"w": torch.ones(3)}))
-    for content in (b"", b"x", whole[:20], whole[:-1], whole + b"1", b"\xff" * 40, whole.replace(b"job", b"jib")):
+    whole = pack(Job("a", "g", 0, 1, {"w": torch.ones(3)}))
+    for content in (b"", b"x", whole[:20], whole[:-1], whole + b"1", b"\xff" * 40, whole.replace(b"Job", b"Jib")):
         with pytest.raises(MessageError, match=r"no message|expected a message of kind"):
-            unpack_job(content)
+            unpack(Job, content)
     with pytest.raises(MessageError, match="not whole"):
-        unpack_job(Message("job", {"client": "a"}).pack())
+        unpack(Job, Message("Job", {"client": "a"}).pack())
     for cut in range(0, len(whole), 7):
         broken = bytearray(whole)
         broken[cut] ^= 0xFF
         try:
-            unpack_job(bytes(broken))
+            unpack(Job, bytes(broken))
         except MessageError:
             continue

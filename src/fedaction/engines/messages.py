@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, TypeVar, cast, get_type_hints
 
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from fedaction.data.client import ClientInfo
-from fedaction.data.layout import Layout
-from fedaction.evaluation.site import Evaluation, Neighbours, Question
+from fedaction.evaluation.site import Evaluation, Question
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree
 
@@ -74,94 +75,35 @@ class Message:
             raise MessageError(f"these {len(content)} bytes are no message: {error}") from None
 
 
-def pack_job(job: Job) -> bytes:
-    """A job as a message."""
-    values = {"client": job.client, "group": job.group, "version": job.version, "round": job.round}
-    return Message("job", {**values, "number": job.number}, {"payload": job.payload}).pack()
+T = TypeVar("T", Job, Update, Question, Evaluation, ClientInfo)
+_TREES: dict[type, str] = {Job: "payload", Update: "tree"}
+"""The field that holds tensors; all others are scalars, or made of them."""
 
 
-def unpack_job(content: bytes) -> Job:
-    """A job from a message."""
-    message = _expect("job", content)
-    values = message.values
-    try:
-        version, round, number = (int(values[key]) for key in ("version", "round", "number"))
-        payload = message.trees.get("payload", {})
-        return Job(str(values["client"]), str(values["group"]), version, round, payload, number)
-    except (KeyError, TypeError, ValueError) as error:
-        raise MessageError(f"a job's message is not whole: {error}") from None
+def pack(thing: Job | Update | Question | Evaluation | ClientInfo) -> bytes:
+    """A job, update, question, evaluation or description of a client as a message."""
+    tree = _TREES.get(type(thing), "")
+    adapters = _adapters(type(thing))
+    values = {name: adapter.dump_python(getattr(thing, name)) for name, adapter in adapters.items()}
+    return Message(type(thing).__name__, values, {tree: getattr(thing, tree)} if tree else {}).pack()
 
 
-def pack_update(update: Update) -> bytes:
-    """An update as a message."""
-    values = {"client": update.client, "group": update.group, "version": update.version, "samples": update.samples}
-    values |= {"metrics": dict(update.metrics), "fault": update.fault}
-    return Message("update", values, {"tree": update.tree}).pack()
-
-
-def unpack_update(content: bytes) -> Update:
-    """An update from a message."""
-    message = _expect("update", content)
-    values = message.values
-    try:
-        metrics = {str(name): float(value) for name, value in values["metrics"].items()}
-        client, group, version = str(values["client"]), str(values["group"]), int(values["version"])
-        tree, samples = message.trees.get("tree", {}), float(values["samples"])
-        return Update(client, group, version, tree, samples, metrics, str(values["fault"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MessageError(f"an update's message is not whole: {error}") from None
-
-
-def pack_evaluation(evaluation: Evaluation) -> bytes:
-    """What a site reports, as a message."""
-    return Message("evaluation", asdict(evaluation)).pack()
-
-
-def unpack_evaluation(content: bytes) -> Evaluation:
-    """What a site reports, from a message."""
-    values = _expect("evaluation", content).values
-    try:
-        metrics = {str(name): float(value) for name, value in values["metrics"].items()}
-        return Evaluation(str(values["client"]), metrics, dict(values["evidence"]))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MessageError(f"an evaluation's message is not whole: {error}") from None
-
-
-def pack_question(question: Question) -> bytes:
-    """What a site is asked for, as a message."""
-    return Message("question", asdict(question)).pack()
-
-
-def unpack_question(content: bytes) -> Question:
-    """What a site is asked for, from a message."""
-    values = _expect("question", content).values
-    try:
-        neighbours = values["neighbours"] and Neighbours(**values["neighbours"])
-        return Question(tuple(values["evidence"]), int(values["samples"]), neighbours)
-    except (KeyError, TypeError, ValueError) as error:
-        raise MessageError(f"a question's message is not whole: {error}") from None
-
-
-def pack_client(info: ClientInfo) -> bytes:
-    """What a server may know of a client, as a message."""
-    values = {"id": info.id, "group": info.group, "samples": info.samples, "classes": info.classes}
-    layout = None if info.layout is None else info.layout.to_dict()
-    return Message("client", {**values, "shape": info.shape, "layout": layout}).pack()
-
-
-def unpack_client(content: bytes) -> ClientInfo:
-    """What a server may know of a client, from a message."""
-    values = _expect("client", content).values
-    try:
-        layout = None if values["layout"] is None else Layout.from_dict(values["layout"])
-        classes, shape = tuple(map(str, values["classes"])), tuple(map(int, values["shape"]))
-        return ClientInfo(str(values["id"]), str(values["group"]), int(values["samples"]), classes, shape, layout)
-    except (KeyError, TypeError, ValueError) as error:
-        raise MessageError(f"a client's message is not whole: {error}") from None
-
-
-def _expect(kind: str, content: bytes) -> Message:
+def unpack(kind: type[T], content: bytes) -> T:
+    """What a message holds, every field checked; whatever is no message of that kind is a MessageError."""
     message = Message.unpack(content)
-    if message.kind != kind:
-        raise MessageError(f"expected a message of kind {kind!r}, got {message.kind!r}")
-    return message
+    if message.kind != kind.__name__:
+        raise MessageError(f"expected a message of kind {kind.__name__!r}, got {message.kind!r}")
+    values: dict[str, Any] = {_TREES[kind]: message.trees.get(_TREES[kind], {})} if kind in _TREES else {}
+    try:
+        for name, adapter in _adapters(kind).items():
+            values[name] = adapter.validate_python(message.values[name])
+        return kind(**values)
+    except (KeyError, ValueError, TypeError) as error:
+        raise MessageError(f"a message of kind {kind.__name__!r} is not whole: {error}") from None
+
+
+@cache
+def _adapters(kind: type) -> dict[str, TypeAdapter[Any]]:
+    """What reads and writes each field of a kind, but for its tensors."""
+    hints = get_type_hints(kind)
+    return {f.name: TypeAdapter(hints[f.name]) for f in fields(kind) if f.name != _TREES.get(kind)}
