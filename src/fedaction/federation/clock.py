@@ -102,11 +102,11 @@ def spread_devices(
     seed: int, clients: Mapping[str, int], seconds_per_sample: float, spread: float
 ) -> dict[str, Device]:
     """Devices of unequal speed, where no profiles are given: the logarithm of a client's speed is normal."""
-    found: dict[str, Device] = {}
+    devices: dict[str, Device] = {}
     for client in clients:
         factor = math.exp(numpy_generator(seed, "speed", client).normal() * spread)
-        found[client] = Device("ordinary", seconds_per_sample * factor, jitter=0.1)
-    return found
+        devices[client] = Device("ordinary", seconds_per_sample * factor, jitter=0.1)
+    return devices
 
 
 def _after(start: float, work: float, device: Device, phase: float) -> float:

@@ -101,9 +101,9 @@ def prune(folder: Path, round: int, keep: int) -> None:
 
     Later ones belong to a run that could not be resumed, and go too, as does what a kill left half removed.
     """
-    kept = sorted(found for found in _rounds(folder) if found <= round)[-keep:]
+    kept = sorted(number for number in _rounds(folder) if number <= round)[-keep:]
     for path in sorted(folder.iterdir()):  # each JSON before its tensors, so that no JSON is left without them
-        if (found := _NAME.match(path.name)) and int(found[1]) not in kept:
+        if (name := _NAME.match(path.name)) and int(name[1]) not in kept:
             path.unlink(missing_ok=True)
 
 
@@ -181,7 +181,7 @@ def _rounds(folder: Path) -> list[int]:
     """Rounds with a checkpoint: the JSON is written last, so it stands for both files."""
     if not folder.is_dir():
         return []
-    return [int(found[1]) for path in folder.iterdir() if (found := _NAME.match(path.name)) and found[2] == "json"]
+    return [int(name[1]) for path in folder.iterdir() if (name := _NAME.match(path.name)) and name[2] == "json"]
 
 
 def _digest(record: Mapping[str, Any], blob: bytes) -> str:

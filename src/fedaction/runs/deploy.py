@@ -22,9 +22,9 @@ from fedaction.runs.recipe import Recipe
 
 def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> None:
     """Writes what `build_model` gives, if anything."""
-    found = build_model(recipe, clients, server)
-    if found is not None:
-        save_model(path, *found)
+    model = build_model(recipe, clients, server)
+    if model is not None:
+        save_model(path, *model)
 
 
 def build_model(

@@ -43,10 +43,10 @@ def read_network(file: Path, progress: Progress) -> tuple[ResNet3D, Card]:
             f"{file} is of another recipe than the run that it lies in; put the recipe.toml back as it was"
         )
     clients = arrange(METHODS[recipe.run.method], load_clients(recipe, progress))
-    found = build_model(recipe, {name: client.info for name, client in clients.items()}, state.server)
-    if found is None:
+    model = build_model(recipe, {name: client.info for name, client in clients.items()}, state.server)
+    if model is None:
         raise ValueError(f"{file}: method {recipe.run.method} has no video network that all clients share")
-    return found
+    return model
 
 
 def _recipe_of(home: Path) -> Recipe:

@@ -80,21 +80,22 @@ def load_clients(recipe: Recipe, progress: Progress | None = None) -> dict[str, 
     seed = recipe.run.data_seed
     if recipe.source.per_seed:
         seed = derive(seed, "repetition", recipe.run.seeds[0])
-    clients = {client.info.id: client for client in recipe.source.load(seed, _told(progress) if progress else None)}
+    loaded = recipe.source.load(seed, _data_progress(progress) if progress else None)
+    clients = {client.info.id: client for client in loaded}
     if not clients:
         raise ValueError("the recipe's data has no clients")
     return clients
 
 
-def _told(progress: Progress) -> Tell:
-    """What hears of data being read or made, as of a run called `DATA`."""
-    begun = False
+def _data_progress(progress: Progress) -> Tell:
+    """A callback for data being read or made, which is shown as work called `DATA`."""
+    started = False
 
     def tell(done: int, total: int) -> None:
-        nonlocal begun
-        if not begun:
+        nonlocal started
+        if not started:
             progress.start(DATA, 0, total)
-            begun = True
+            started = True
         progress.advance(DATA, done, None)
 
     return tell
@@ -105,8 +106,8 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
 
     Args:
         recipe: what to run.
-        folder: a new or empty directory, or that of the same study when it goes on.
-        progress: hears how it goes.
+        folder: a new or empty directory, or that of the same study, which is then resumed.
+        progress: callback.
 
     Returns:
         The study's result, which is also `result.json` in the directory.
@@ -144,9 +145,9 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
     unseen = recipe.run.unseen
     if unseen and (unseen not in clients or len(clients) < 2):
         raise ValueError(f"unseen = {unseen!r} must be one of several clients; there are {', '.join(clients)}")
-    strangers = [name for name in recipe.run.late if name not in clients]
-    if strangers or {*recipe.run.late} == {*clients}:
-        said = f"no client is called {strangers[0]!r}" if strangers else "not all clients can be late"
+    unknown = [name for name in recipe.run.late if name not in clients]
+    if unknown or {*recipe.run.late} == {*clients}:
+        said = f"no client is called {unknown[0]!r}" if unknown else "not all clients can be late"
         raise ValueError(f"late: {said}; there are {', '.join(clients)}")
     if recipe.run.devices:
         fleet_of(recipe.run.devices)
@@ -162,7 +163,7 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
 
 
 def resume_study(folder: Path, progress: Progress | None = None) -> RunResult:
-    """Goes on with a study where it stopped; one that is done is only summed up again."""
+    """Resumes a study where it stopped; one that is done is only summed up again."""
     recipe = folder / "recipe.toml"
     if not recipe.exists():
         raise RecipeError(f"{folder} is not a run directory: it has no recipe.toml")
@@ -202,12 +203,12 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
 
 def study_result(recipe: Recipe, folder: Path) -> RunResult:
     """The method's result over all seeds, and each baseline's."""
-    found: dict[str, list[RunResult]] = {}
+    by_method: dict[str, list[RunResult]] = {}
     for method, seed, home in list_runs(recipe, folder):
-        found.setdefault(method, []).append(summary(recipe.only(method, seed), home))
-    result = _over_seeds(found.pop(recipe.run.method))
+        by_method.setdefault(method, []).append(summary(recipe.only(method, seed), home))
+    result = _over_seeds(by_method.pop(recipe.run.method))
     result["run"] = str(folder)
-    result["baselines"] = {name: _over_seeds(runs) for name, runs in found.items()}
+    result["baselines"] = {name: _over_seeds(runs) for name, runs in by_method.items()}
     return result
 
 
@@ -231,11 +232,11 @@ def _over_seeds(runs: list[RunResult]) -> RunResult:
 
 def _by_group(tests: list[Row], last: int, unseen: str) -> dict[str, float]:
     """The mean over each group's clients (a modality's, say) at the end."""
-    found: dict[str, list[float]] = {}
+    by_group: dict[str, list[float]] = {}
     for row in tests:
         if row.round == last and row.value is not None and row.client != unseen:
-            found.setdefault(row.group, []).append(row.value)
-    return {group: statistics.fmean(values) for group, values in sorted(found.items())}
+            by_group.setdefault(row.group, []).append(row.value)
+    return {group: statistics.fmean(values) for group, values in sorted(by_group.items())}
 
 
 def _seconds(path: Path) -> float:

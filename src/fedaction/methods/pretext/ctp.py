@@ -175,7 +175,7 @@ class CtP:
 
     def loss(self, net: Net, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Smooth L1, summed over coordinates, mean over boxes and frames."""
-        found = net(x, y[:, :, 0])
-        wrong = F.smooth_l1_loss(found, self.targets(y.to(found.dtype)), reduction="none")
+        predicted = net(x, y[:, :, 0])
+        wrong = F.smooth_l1_loss(predicted, self.targets(y.to(predicted.dtype)), reduction="none")
         centre, size = wrong[..., :2].sum(-1).mean(), wrong[..., 2:].sum(-1).mean()
         return centre + size, {"centre": centre, "size": size}
