@@ -26,6 +26,8 @@ def changed(**tensors):
         (changed(**{"conv.weight": torch.full((2, 3), float("nan"))}), ["'conv.weight'", "6 of 6", "(2, 3)"]),
         (changed(**{"conv.weight": torch.tensor([[1, 1, 1], [1, 1, float("inf")]])}), ["1 of 6"]),
         (replace(GOOD, samples=float("nan")), ["nan samples"]),
+        (replace(GOOD, client="hospital-4"), ["answered as", "'hospital-4'"]),
+        (replace(GOOD, version=1), ["('hospital-3', 'skeleton', 1)", "('hospital-3', 'skeleton', 0)"]),
         (replace(GOOD, samples=-1.0), ["-1.0 samples"]),
     ],
 )

@@ -53,10 +53,10 @@ class Listener:
     rounds: list[int] = field(default_factory=list)
 
     def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
-        self.rounds.append(round)
+        self.rounds.append(done)
 
     def advance(self, label: str, done: int, value: float | None = None) -> None:
-        self.rounds.append(round)
+        self.rounds.append(done)
 
     def warn(self, message: str) -> None:
         self.said.append(message)

@@ -74,14 +74,17 @@ def test_the_command_speaks_of_recall_where_nothing_is_labelled(tmp_path: Path):
     assert "accuracy" not in said.stderr + said.stdout
 
 
-def test_the_measure_is_that_of_the_method_that_a_label_ends_in(capsys: pytest.CaptureFixture[str]):
-    labels = {"fedu, seed 3": "recall at 1", "1/9 FedAvg / UCF: fedvssl": "recall at 1", "2/9 x: fsar": "accuracy"}
+def test_a_bar_says_what_is_counted_and_measured_as_it_was_told(capsys: pytest.CaptureFixture[str]):
     with Bar() as bar:
-        for label in (*labels, "runs"):
-            bar.start(label, 0, 1)
-            bar.advance(label, 1, 0.25)
+        for unit, metric in (("round", "recall at 1"), ("epoch", "accuracy"), ("", "")):
+            bar.start(f"some {unit}", 0, 1, unit=unit, metric=metric)
+            bar.advance(f"some {unit}", 1, 0.25 if metric else None)
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"{k}: round 1 of 1, {v} 25.0%" for k, v in (labels | {"runs": "result"}).items()]
+    assert lines == [
+        "some round: round 1 of 1, recall at 1 25.0%",
+        "some epoch: epoch 1 of 1, accuracy 25.0%",
+        "some : 1 of 1",
+    ]
 
 
 def test_clips_are_cut_from_the_middle():

@@ -47,8 +47,8 @@ class Counting(Quiet):
         self.stop = stop
 
     def advance(self, label: str, done: int, value: float | None = None) -> None:
-        self.epochs.append((label, round))
-        if self.stop == (label, round):
+        self.epochs.append((label, done))
+        if self.stop == (label, done):
             raise Stop
 
 

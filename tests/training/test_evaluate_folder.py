@@ -55,7 +55,7 @@ class Stopping(Quiet):
         self._label, self._at = label, at
 
     def advance(self, label: str, done: int, value: float | None = None) -> None:
-        if label.startswith(self._label) and round == self._at:
+        if label.startswith(self._label) and done == self._at:
             raise KeyboardInterrupt
 
 
@@ -66,7 +66,7 @@ class Hearing(Quiet):
         self.begun: dict[str, int] = {}
 
     def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
-        self.begun[label] = round
+        self.begun[label] = done
 
 
 def saved(path: Path, seed: int) -> str:

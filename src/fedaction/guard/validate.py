@@ -14,7 +14,10 @@ from fedaction.guard.base import Refused
 
 def validate(update: Update, job: Job, report: Report) -> Update:
     """A `Guard`: the update must mirror the payload that its job was given, and be finite."""
-    who = f"client {update.client!r}"
+    who = f"client {job.client!r}"
+    answered, asked = ((each.client, each.group, each.version) for each in (update, job))
+    if answered != asked:
+        raise Refused(f"{who} answered as (client, group, version) {answered}, but was asked as {asked}")
     if update.fault:
         raise Refused(update.fault)
     missing = [name for name in job.payload if name not in update.tree]

@@ -131,7 +131,8 @@ class Ledger:
         """
         group, rows = self._federation.group, list[Row]()
         for client, seen in self._metrics.items():
-            values = {name: fmean(metrics[name] for metrics in seen) for name in seen[0]}
+            names = dict.fromkeys(name for metrics in seen for name in metrics)
+            values = {name: fmean(metrics[name] for metrics in seen if name in metrics) for name in names}
             age = values.pop("staleness")
             if ages:
                 oldest = max(metrics["staleness"] for metrics in seen)

@@ -40,8 +40,9 @@ class Rounds:
             ledger.send(job)
             if client in cast.spans:
                 ledger.work(client, cast.spans[client])
-        for update in engine.train(jobs[client] for client in cast.working):
-            ledger.receive(update, jobs[update.client], state.server, round)
+        updates = engine.train(jobs[client] for client in cast.working)
+        for client, update in zip(cast.working, updates, strict=True):
+            ledger.receive(update, jobs[client], state.server, round)
         server, accepted = state.server, len(ledger.accepted)
         enough = accepted > 0 and accepted >= self.quorum * len(cast.chosen)  # no update at all never is
         if enough:
