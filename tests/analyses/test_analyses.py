@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 from fedaction.analyses import ANALYSES, Analysed, analyse
 from fedaction.analyses import landscape as landscape_module
 from fedaction.analyses.draw import label
-from fedaction.analyses.study import Study, plain
+from fedaction.analyses.finding import plain
+from fedaction.analyses.study import Study
 from fedaction.cli.analyse import analyse as command
 from fedaction.data.layout import KINECT_V2, OPENNI_15
 from fedaction.data.preprocess import normalise

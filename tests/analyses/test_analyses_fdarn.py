@@ -222,4 +222,4 @@ def test_a_run_that_diverged_says_so(run):
     study = Study(run)
     study.states["fdarn"].server.groups["skeleton"]["egocentric.enter.weight"].fill_(torch.nan)
     with pytest.raises(NotApplicable, match="egocentric features are not finite: training has diverged"):
-        subspaces_module.subspaces(study, lambda _: None)
+        subspaces_module.subspaces(study)

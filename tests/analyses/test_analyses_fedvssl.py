@@ -180,16 +180,16 @@ def write(path: Path, accuracy: list[float | None], up: int, clients: tuple[str,
 def test_the_way_to_a_target_is_counted_up_to_the_round_that_has_it(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write(path, [0.2, None, 0.4, 0.3, 0.5], 100, ("home-0", "home-1", "home-2", "home-3"), 3)
-    way = way_of(path, local_epochs=2)
+    way = way_of(read_rows(path), local_epochs=2)
     assert way is not None and not way.central and way.clients == 4 and way.last == pytest.approx(0.5)
     assert way.accuracy == pytest.approx({1: 0.2, 3: 0.4, 4: 0.3, 5: 0.5})
     # Three rounds with three clients, two epochs each; four clients.
     assert way.reach(0.35) == Cost(3, 300, 600, 18, 4.5)
     assert way.reach(0.2) == Cost(1, 100, 200, 6, 1.5) and way.reach(0.51) is None
     write(path, [None], 100, ("home-0",), 2)
-    assert way_of(path, 1) is None
+    assert way_of(read_rows(path), 1) is None
     write(path, [0.3], 10, ("everyone",), 1)
-    central = way_of(path, 1)
+    central = way_of(read_rows(path), 1)
     assert central is not None and central.central and central.reach(0.1) == Cost(1, 10, 20, 1, 1.0)
 
 

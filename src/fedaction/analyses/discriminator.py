@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
 from fedaction.analyses.draw import COLOURS, SOFT, canvas, whole_rounds
-from fedaction.analyses.finding import Finding, Table, number, points
-from fedaction.analyses.study import NotApplicable, Study, plain
+from fedaction.analyses.finding import Finding, number, points
+from fedaction.analyses.study import NotApplicable, Study
 from fedaction.methods import title_of
-from fedaction.runs.metrics import Row, read_rows
-from fedaction.runs.study import list_runs
+from fedaction.report.series import Series, average, tabulate
+from fedaction.runs.metrics import Row
 
 WORDS = {
     "seen_altruistic": "recognised, altruistic, %",
@@ -26,19 +25,14 @@ WORDS = {
     "spread": "spread-out term",
 }
 """Metrics of a run, in words."""
-Series = dict[int, float]
 
 
 def discriminator(study: Study) -> Finding:
     """See the module."""
     if "fdarn" not in study.states:
         raise NotApplicable(f"{title_of(study.recipe.run.method)} has no modality discriminator; FDARN has one")
-    seeds: list[list[Row]] = []
-    for method, _, home in list_runs(study.recipe, study.folder):
-        path = home / "metrics.jsonl"
-        if method == "fdarn" and path.exists():
-            seeds.append([row for row in read_rows(path) if row.split == "train" and row.name in WORDS])
-    seeds = [rows for rows in seeds if rows]
+    runs = [run.rows for run in study.runs if run.method == "fdarn"]
+    seeds = [own for rows in runs if (own := [r for r in rows if r.split == "train" and r.name in WORDS])]
     if not seeds:
         raise NotApplicable("FDARN was trained without its modality discriminator here")
     modalities = sorted({row.group for rows in seeds for row in rows})
@@ -63,16 +57,14 @@ def discriminator(study: Study) -> Finding:
         "chance": 1 / len(modalities),
         "seeds": len(seeds),
     }
-    several = f"means of {len(seeds)} seeds" if len(seeds) > 1 else f"seed {study.seed}"
     return Finding(
         title="The modality discriminator over rounds",
         caption="Share of training samples whose modality FDARN's discriminator recognises, and its losses: means "
-        f"over the clients of a round ({several}). {study.words}",
-        table=Table(
-            ("mean over clients", "first round", "last round", *(f"{m}, last" for m in modalities)), tuple(table)
-        ),
-        values=plain(values),
-        figure=_picture(means, len(modalities)),
+        f"over the clients of a round ({study.describe_seeds({'fdarn': seeds}, bands=False)}).",
+        columns=("mean over clients", "first round", "last round", *(f"{m}, last" for m in modalities)),
+        rows=table,
+        values=values,
+        figure=_draw(means, len(modalities)),
         notes=(
             "Taken on training batches while weights move, with the weights of the moment. The encoders work against "
             "the discriminator in the altruistic subspace, and with it in the egocentric one. Chance is 1 / "
@@ -84,19 +76,15 @@ def discriminator(study: Study) -> Finding:
 
 def _series(seeds: Sequence[Sequence[Row]]) -> dict[str, Series]:
     """By metric and round, the mean over clients and then over seeds, at rounds that all seeds have."""
-    found: dict[str, list[Series]] = defaultdict(list)
-    for rows in seeds:
-        cells: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for row in rows:
-            if row.value is not None:
-                cells[row.name][row.round].append(row.value)
-        for name, rounds in cells.items():
-            found[name].append({r: statistics.fmean(clients) for r, clients in rounds.items()})
+    tables = [tabulate(rows) for rows in seeds]
     means: dict[str, Series] = {}
     for name in WORDS:
-        if len(found[name]) == len(seeds):
-            common = sorted(set[int].intersection(*(set(own) for own in found[name])))
-            means[name] = {r: statistics.fmean(own[r] for own in found[name]) for r in common}
+        each: list[Series] = []
+        for table in tables:
+            clients = table["train", name].values()
+            rounds = {r for own in clients for r in own}
+            each.append({r: statistics.fmean(own[r] for own in clients if r in own) for r in rounds})
+        means[name] = {r: mean for r, (mean, _) in average(each).items()}
     return {name: own for name, own in means.items() if own}
 
 
@@ -108,7 +96,7 @@ def _cell(name: str, value: float | None) -> str:
     return points(value) if name.startswith("seen") else number(value)
 
 
-def _picture(means: Mapping[str, Series], modalities: int) -> Figure:
+def _draw(means: Mapping[str, Series], modalities: int) -> Figure:
     panels = {
         "modality recognised, % of samples": ("seen_altruistic", "seen_egocentric"),
         "loss of the discriminator, nats": ("margin_altruistic", "margin_egocentric"),
@@ -124,18 +112,11 @@ def _picture(means: Mapping[str, Series], modalities: int) -> Figure:
             series = means[name]
             subspace = name.partition("_")[2]
             place = {"altruistic": 0, "egocentric": 1}.get(subspace, 2)
-            axes.plot(
-                list(series),
-                [factor * value for value in series.values()],
-                marker="o" if len(series) <= 20 else "",
-                markersize=3.5,
-                color=COLOURS[place],
-                label=subspace or None,
-            )
+            x, y, mark = list(series), [factor * value for value in series.values()], "o" if len(series) <= 20 else ""
+            axes.plot(x, y, marker=mark, markersize=3.5, color=COLOURS[place], label=subspace or None)
         if names[0].startswith("seen"):
-            axes.axhline(
-                100 / modalities, color=SOFT, linewidth=1, linestyle="--", label=f"chance, 1 of {modalities}"
-            )
+            words = f"chance, 1 of {modalities}"
+            axes.axhline(100 / modalities, color=SOFT, linewidth=1, linestyle="--", label=words)
             axes.set_ylim(-3, 103)
         axes.set_title(title, loc="left", fontsize=9)
         axes.grid(axis="y")

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import matplotlib
@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from fedaction.analyses.draw import COLOURS, MARKS, canvas, label
-from fedaction.analyses.finding import Finding, Table, points
-from fedaction.analyses.study import NotApplicable, Study, Trained, plain
+from fedaction.analyses.finding import Finding, points
+from fedaction.analyses.study import NotApplicable, Study, Trained
 from fedaction.data.samples import in_memory
 from fedaction.evaluation.features import in_batches
 from fedaction.evaluation.probe import chance_accuracy, principal, probe_accuracy
@@ -30,7 +30,7 @@ _DRAWN = 600  # points of a panel
 _NAMED = 16  # names of a legend
 
 
-def subspaces(study: Study, say: Callable[[str], None]) -> Finding:
+def subspaces(study: Study) -> Finding:
     """See the module."""
     if "fdarn" not in study.states:
         raise NotApplicable(
@@ -48,7 +48,7 @@ def subspaces(study: Study, say: Callable[[str], None]) -> Finding:
         "modality": [client.info.group for client in tested for _ in range(len(client.test))],
         "activity": [client.info.classes[label_] for client in tested for label_ in client.test.labels.tolist()],
     }
-    features = _features(trained, list(clients), say)
+    features = _features(trained, list(clients))
     values: dict[str, Any] = {}
     seen: dict[str, tuple[Tensor, Tensor]] = {}
     table: list[tuple[str, ...]] = []
@@ -59,7 +59,7 @@ def subspaces(study: Study, say: Callable[[str], None]) -> Finding:
         values[subspace] = {"variance": seen[subspace][1]}
         cells: list[str] = []
         for kind, words in names.items():
-            numbers = _numbered(words)
+            numbers = _number(words)
             several = len(set(words)) > 1
             accuracy = probe_accuracy(own, numbers, _FOLDS, study.seed) if several else None
             chance = chance_accuracy(numbers)
@@ -80,63 +80,55 @@ def subspaces(study: Study, say: Callable[[str], None]) -> Finding:
     return Finding(
         title="Subspaces: what tells of the modality and what of the activity",
         caption="FDARN's altruistic and egocentric features of all clients' test samples in two principal "
-        f"directions, by modality and by activity. {study.words}",
-        table=Table(("features", *heads), tuple(table)),
-        values={"samples": samples, "clients": list(clients), "subspaces": plain(values)},
-        figure=_picture(seen, names, drawn.tolist()),
+        "directions, by modality and by activity.",
+        columns=("features", *heads),
+        rows=table,
+        values={"samples": samples, "clients": list(clients), "subspaces": values},
+        figure=_draw(seen, names, drawn.tolist()),
         notes=(how, *((some,) if some else ()), *((many,) if len(set(names["activity"])) > _NAMED else ())),
     )
 
 
-def _features(trained: Trained, clients: Sequence[str], say: Callable[[str], None]) -> dict[str, Tensor]:
+def _features(trained: Trained, clients: Sequence[str]) -> dict[str, Tensor]:
     """(N, d) features of all clients' test samples, in the clients' order, in each subspace that there is."""
     assert isinstance(trained.method, FDARN)
     absent = {"phi_a": "altruistic", "phi_e": "egocentric"}.get(trained.method.settings.fdarn_without)
-    parts = [part for part in ("altruistic", "egocentric") if part != absent]
+    subspaces = [subspace for subspace in ("altruistic", "egocentric") if subspace != absent]
 
     def of(client: str) -> list[Tensor]:
         net, x = trained.net(client), in_memory(trained.clients[client].test).x
-        return [in_batches(lambda b, p=part: net(b.to(trained.device), part=p).cpu(), x) for part in parts]
+        return [in_batches(lambda b, s=s: net(b.to(trained.device), part=s).cpu(), x) for s in subspaces]
 
-    found = list(trained.each(of, clients, lambda what: say(f"subspaces: {what}")))
-    return {part: torch.cat(own) for part, own in zip(parts, zip(*found, strict=True), strict=True)}
+    by_subspace = zip(*trained.each(of, clients), strict=True)
+    return {subspace: torch.cat(own) for subspace, own in zip(subspaces, by_subspace, strict=True)}
 
 
-def _numbered(words: Sequence[str]) -> Tensor:
+def _number(words: Sequence[str]) -> Tensor:
     place = {word: i for i, word in enumerate(sorted(set(words)))}
     return torch.tensor([place[word] for word in words])
 
 
-def _picture(seen: dict[str, tuple[Tensor, Tensor]], names: dict[Kind, list[str]], drawn: Sequence[int]) -> Figure:
+def _draw(seen: dict[str, tuple[Tensor, Tensor]], names: dict[Kind, list[str]], drawn: Sequence[int]) -> Figure:
     """Rows: subspaces; columns: by modality, by activity."""
     figure = canvas(10, 3.9 * len(seen) + 0.3)
     for row, (subspace, (places, shares)) in enumerate(seen.items()):
         for column, (kind, words) in enumerate(names.items()):
             axes = figure.add_subplot(len(seen), 2, 2 * row + column + 1)
-            _scatter(axes, places[list(drawn)], [words[i] for i in drawn], sorted(set(words)), row == 0)
+            _draw_points(axes, places[list(drawn)], [words[i] for i in drawn], sorted(set(words)), row == 0)
             axes.set_title(f"{subspace}, by {kind}", loc="left")
             axes.set_xlabel(f"first direction ({points(float(shares[0]), 0)} % of variance)")
             axes.set_ylabel(f"second ({points(float(shares[1]), 0)} %)")
     return figure
 
 
-def _scatter(axes: Axes, places: Tensor, words: Sequence[str], kinds: Sequence[str], named: bool) -> None:
+def _draw_points(axes: Axes, places: Tensor, words: Sequence[str], kinds: Sequence[str], named: bool) -> None:
     """Points (n, 2) in their kinds' colours and marks."""
     shades = matplotlib.colormaps["turbo"]
     for place, kind in enumerate(kinds):
         own = places[[i for i, word in enumerate(words) if word == kind]]
-        colour = COLOURS[place] if len(kinds) <= len(COLOURS) else shades((place + 0.5) / len(kinds))
-        mark = MARKS[place % len(MARKS)]
-        axes.plot(
-            own[:, 0].tolist(),
-            own[:, 1].tolist(),
-            mark,
-            color=colour,
-            markersize=3.5,
-            markeredgewidth=0,
-            alpha=0.75,
-            label=label(kind, 18),
-        )
+        shade = COLOURS[place] if len(kinds) <= len(COLOURS) else shades((place + 0.5) / len(kinds))
+        style: dict[str, Any] = {"markersize": 3.5, "markeredgewidth": 0, "alpha": 0.75, "color": shade}
+        axes.plot(own[:, 0].tolist(), own[:, 1].tolist(), MARKS[place % len(MARKS)], label=label(kind, 18), **style)
     axes.margins(0.06)
     if named and len(kinds) <= _NAMED:
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7.5, handletextpad=0.1)
