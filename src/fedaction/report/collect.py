@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from fedaction.report import files
 from fedaction.report.clock import RunClock, read_clock
@@ -17,8 +18,7 @@ from fedaction.runs.metrics import Row, read_rows
 Series = dict[int, float | None]  # value by round
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A quantity over rounds: its mean over seeds and its standard deviation (n - 1), None where unknown.
 
     The three tuples have one length. `std` is all None where fewer than two seeds ran.
@@ -34,16 +34,14 @@ class Curve:
         return next((value for value in reversed(self.mean) if value is not None), None)
 
 
-@dataclass(frozen=True)
-class Final:
+class Final(NamedTuple):
     """An accuracy (0..1) at the end of a run: mean over seeds, and standard deviation if several ran."""
 
-    mean: float | None
-    std: float | None
+    mean: float | None = None
+    std: float | None = None
 
 
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Bytes over all clients of a round, and their running sums; means over seeds."""
 
     up: Curve
@@ -114,13 +112,12 @@ class ReportData:
     @property
     def topology(self) -> dict[str, LearnedGraph]:
         """The learned graphs by client, of the first method that left any."""
-        return next((m.evidence.topology for m in self.methods if m.evidence.topology), dict[str, LearnedGraph]())
+        return next((m.evidence.topology for m in self.methods if m.evidence.topology), Evidence().topology)
 
     @property
     def samples(self) -> dict[str, tuple[RecordedAction, ...]]:
         """The recorded actions by client, of the first method that left any."""
-        nothing = dict[str, tuple[RecordedAction, ...]]()
-        return next((m.evidence.samples for m in self.methods if m.evidence.samples), nothing)
+        return next((m.evidence.samples for m in self.methods if m.evidence.samples), Evidence().samples)
 
     @property
     def confusions(self) -> dict[int, dict[str, Confusion]]:
@@ -238,8 +235,7 @@ def _run(folder: Path, seed: str | None) -> _Run | None:
         return None
     recipe = files.read_recipe(folder / "recipe.toml") if (folder / "recipe.toml").exists() else {}
     if seed is None:
-        known = result.seed if result and result.seed is not None else recipe.get("seed", 0)
-        seed = str(known)
+        seed = str(result.seed if result and result.seed is not None else recipe.get("seed", 0))
     method = (result.method if result else "") or str(recipe.get("method", ""))
     return _Run(folder, seed, method, read_rows(path), result)
 
@@ -249,7 +245,7 @@ def _method(name: str, runs: Sequence[_Run], sampled: bool) -> MethodData:
     accuracy = [run.series("test", "accuracy") for run in runs]
     clients = dict.fromkeys(client for seed in accuracy for client in seed if client)
     finals = [_final(run, seed) for run, seed in zip(runs, accuracy, strict=True)]
-    ended = list(dict.fromkeys(client for _, by_client in finals for client in by_client))
+    ended = dict.fromkeys(client for _, by_client in finals for client in by_client)
     final = _spread(mean for mean, _ in finals)
     whole = runs[0].result
     if len(runs) == 1 and whole is not None and whole.seeds is not None:
@@ -296,9 +292,8 @@ def _final(run: _Run, accuracy: dict[str, Series]) -> tuple[float | None, dict[s
 
 def _spread(values: Iterable[float | None]) -> Final:
     known = [value for value in values if value is not None]
-    if not known:
-        return Final(None, None)
-    return Final(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return Final(statistics.fmean(known), deviation) if known else Final()
 
 
 def _curve(seeds: Sequence[Series]) -> Curve:
@@ -331,21 +326,19 @@ def _mean_of_reporting(by_client: dict[str, Series]) -> Series:
 
 def _losses(runs: Sequence[_Run]) -> dict[str, Curve]:
     names = dict.fromkeys(m.name for run in runs for m in run.metrics if m.split == "train")
-    curves: dict[str, Curve] = {}
-    for name in sorted(names, key=lambda name: name != "loss"):
-        curves[name] = _curve([_mean_of_reporting(run.series("train", name)) for run in runs])
-    test = [run.series("test", "loss") for run in runs]
-    if any(test):
-        curves["test loss"] = _curve([_mean_of_reporting(seed) for seed in test])
-    return curves
+    metrics = {name: ("train", name) for name in sorted(names, key=lambda name: name != "loss")}
+    if any(run.series("test", "loss") for run in runs):
+        metrics["test loss"] = ("test", "loss")
+    return {
+        name: _curve([_mean_of_reporting(run.series(*metric)) for run in runs]) for name, metric in metrics.items()
+    }
 
 
 def _traffic(runs: Sequence[_Run]) -> Traffic | None:
     up, down = ([_whole(run.series("server", name)) for run in runs] for name in ("bytes_up", "bytes_down"))
     if not any(up) and not any(down):
         return None
-    totals = ([_running(seed) for seed in seeds] for seeds in (up, down))
-    return Traffic(_curve(up), _curve(down), *(_curve(seeds) for seeds in totals))
+    return Traffic(_curve(up), _curve(down), _curve(list(map(_running, up))), _curve(list(map(_running, down))))
 
 
 def _whole(by_client: dict[str, Series]) -> Series:
@@ -357,12 +350,8 @@ def _whole(by_client: dict[str, Series]) -> Series:
 
 
 def _running(series: Series) -> Series:
-    total = 0.0
-    sums: Series = {}
-    for r in sorted(series):
-        total += series[r] or 0.0
-        sums[r] = total
-    return sums
+    rounds = sorted(series)
+    return dict(zip(rounds, itertools.accumulate(series[r] or 0.0 for r in rounds), strict=True))
 
 
 def _sum(series: Series) -> float:
