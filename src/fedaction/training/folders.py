@@ -1,26 +1,55 @@
-"""A directory that keeps what an evaluation has measured, so that one that was interrupted is resumed.
+"""Directories that keep what was done, so that work that was interrupted is resumed.
 
-`evaluation.json` says of what network, clips and keys; `seed-<seed>/<part>.json` is what a part measured, and is
-there only when the part is finished; `seed-<seed>/finetune/` has metrics and, until the part is finished,
+Of an evaluation, `evaluation.json` says of what network, clips and keys; `seed-<seed>/<protocol>.json` is what a
+protocol measured, and is there only when it is finished; `seed-<seed>/finetune/` has metrics and, until then,
 checkpoints.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from fedaction.federation.files import lock_folder, read_json, remove_partial, write_json
+from fedaction.federation.settings import hash_values
 from fedaction.training.trainer import seconds_of
 
-_RECORD = "evaluation.json"
+RECORD = "evaluation.json"
+
+
+def check_folder(folder: Path, record: str, what: str) -> None:
+    """Refuses a directory that holds anything, but no `record`, the file that says what it is of."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; choose a directory")
+    if not folder.exists() or (folder / record).exists():
+        return
+    if any(not path.name.endswith(".part") for path in folder.iterdir()):
+        raise ValueError(f"{folder} is not empty and holds no {what}; choose another directory")
+
+
+@contextmanager
+def open_folder(folder: Path, record: str, what: str) -> Generator[None]:
+    """A directory for this process alone: a new or empty one, or one that has the record."""
+    check_folder(folder, record, what)
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock_folder(folder):
+        remove_partial(folder)
+        yield
+
+
+def check_unchanged(folder: Path, items: Iterable[tuple[str, Any, Any]]) -> None:
+    """Refuses work that was begun with something else: each item is its name, what it was, and what it is."""
+    for name, before, now in items:
+        if before != now:
+            raise ValueError(
+                f"{folder} was begun with {name} = {before!r}, but now it is {now!r}; put it back as it was, or "
+                "choose another directory"
+            )
 
 
 class Parts:
@@ -29,15 +58,10 @@ class Parts:
     def __init__(self, folder: Path | None, configuration: str) -> None:
         """`folder`: where it is kept, with a hash of what decides it; None: nowhere."""
         self._folder, self.configuration = folder, configuration
-        self.seconds = 0.0
-        """Wall seconds of all parts, whenever they were done."""
+        self.seconds = 0.0  # wall time of all parts, whenever they were done
 
-    def done(self, seed: int, part: str) -> bool:
-        """Whether a part is finished."""
-        return self._folder is not None and self._file(self._folder, seed, part).exists()
-
-    def of(self, seed: int, part: str, compute: Callable[[Path], Any]) -> Any:
-        """What a part measured: read, or computed and kept.
+    def of(self, seed: int, name: str, compute: Callable[[Path], Any]) -> Any:
+        """What a protocol measured: read, or computed and kept.
 
         `compute` gets a folder of its own and returns JSON values. What it has done there when it is interrupted is
         there again the next time.
@@ -48,23 +72,19 @@ class Parts:
                 value = compute(Path(work))
             self.seconds += time.perf_counter() - clock
             return value
-        path = self._file(self._folder, seed, part)
+        work = self._folder / f"seed-{seed}" / name
+        path = work.with_suffix(".json")
         if not path.exists():
-            work = path.with_suffix("")
             clock, before = time.perf_counter(), seconds_of(work)  # of epochs before it was interrupted
             value = compute(work)
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, {"found": value, "seconds": round(before + time.perf_counter() - clock, 3)})
             shutil.rmtree(work / "checkpoints", ignore_errors=True)
         kept = read_json(path)
-        if not isinstance(kept, dict) or not {"found", "seconds"} <= {*kept}:  # pyright: ignore[reportUnknownArgumentType]
-            raise ValueError(f"{path} is not what an evaluation wrote; remove it, and the part is done again")
-        self.seconds += float(kept["seconds"])  # pyright: ignore[reportUnknownArgumentType]
-        return kept["found"]  # pyright: ignore[reportUnknownVariableType]
-
-    @staticmethod
-    def _file(folder: Path, seed: int, part: str) -> Path:
-        return folder / f"seed-{seed}" / f"{part}.json"
+        try:
+            self.seconds += kept["seconds"]
+            return kept["found"]
+        except (KeyError, TypeError):
+            raise ValueError(f"{path} is not what an evaluation wrote; remove it, and it is done again") from None
 
 
 @contextmanager
@@ -77,39 +97,18 @@ def keep_parts(folder: Path | None, about: Mapping[str, Any], keys: Mapping[str,
         keys: what decides results besides, as JSON values.
     """
     record = {**about, "keys": dict(keys)}
-    configuration = hashlib.blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=6).hexdigest()
     if folder is None:
         yield Parts(None, "")
         return
-    check_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
-        remove_partial(folder)
-        if (folder / _RECORD).exists():
-            _compare(folder, read_json(folder / _RECORD), record)
-        write_json(folder / _RECORD, record)
-        yield Parts(folder, configuration)
-
-
-def check_folder(folder: Path) -> None:
-    """Refuses a directory that is something else."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; choose a directory")
-    if not folder.exists() or (folder / _RECORD).exists():
-        return
-    if any(not path.name.endswith(".part") for path in folder.iterdir()):
-        raise ValueError(f"{folder} is not empty and holds no evaluation; choose another directory")
-
-
-def _compare(folder: Path, before: Any, now: Mapping[str, Any]) -> None:
-    if not isinstance(before, dict) or not isinstance(before.get("keys"), dict):  # pyright: ignore[reportUnknownMemberType]
-        raise ValueError(f"{folder / _RECORD} is not what an evaluation wrote; choose another directory")
-    was = cast("dict[str, Any]", before)
-    said = [(f"{name} (SHA-256)", was.get(name), now[name]) for name in now if name != "keys"]
-    said += [(key, was["keys"].get(key), value) for key, value in now["keys"].items()]
-    for what, old, new in said:
-        if old != new:
-            raise ValueError(
-                f"{folder} was begun with {what} = {old!r}, but now it is {new!r}; put it back as it was, or choose "
-                "another directory"
-            )
+    with open_folder(folder, RECORD, "evaluation"):
+        path = folder / RECORD
+        if path.exists():
+            before = read_json(path)
+            try:
+                items = [(f"{name} (SHA-256)", before.get(name), now) for name, now in about.items()]
+                items += [(key, before["keys"].get(key), now) for key, now in keys.items()]
+            except (AttributeError, KeyError, TypeError):
+                raise ValueError(f"{path} is not what an evaluation wrote; choose another directory") from None
+            check_unchanged(folder, items)
+        write_json(path, record)
+        yield Parts(folder, hash_values(record))
