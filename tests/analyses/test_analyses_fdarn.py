@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedaction.analyses import Analysed, analyse
-from fedaction.analyses import subspaces as subspaces_module
+from fedaction.analyses import Analysed, analyse, modalities
 from fedaction.analyses.study import NotApplicable, Study
 from fedaction.evaluation.probe import principal, probe_accuracy
 from fedaction.methods.start import fresh
@@ -148,8 +147,8 @@ def test_the_discriminators_curves_are_means_over_clients_and_seeds(run, done):
 
 def test_many_samples_and_activities_are_thinned_out_in_the_picture_only(run, done, tmp_path, monkeypatch):
     copy = shutil.copytree(run, tmp_path / "run")
-    monkeypatch.setattr(subspaces_module, "_DRAWN", 10)
-    monkeypatch.setattr(subspaces_module, "_NAMED", 2)
+    monkeypatch.setattr(modalities, "_DRAWN", 10)
+    monkeypatch.setattr(modalities, "_NAMED", 2)
     thin = analyse(copy, ["subspaces"])
     assert thin.found["subspaces"]["values"] == done.found["subspaces"]["values"]
     assert thin.found["subspaces"]["notes"][1:] == (
@@ -222,4 +221,4 @@ def test_a_run_that_diverged_says_so(run):
     study = Study(run)
     study.states["fdarn"].server.groups["skeleton"]["egocentric.enter.weight"].fill_(torch.nan)
     with pytest.raises(NotApplicable, match="egocentric features are not finite: training has diverged"):
-        subspaces_module.subspaces(study)
+        modalities.subspaces(study)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedaction.analyses.draw import canvas, heat, scale
 from fedaction.analyses.finding import Finding, number
-from fedaction.analyses.inputs import Inputs, common_inputs, comparable
-from fedaction.analyses.study import NotApplicable, Study, Trained, some
+from fedaction.analyses.inputs import Inputs, choose, common_inputs
+from fedaction.analyses.study import NotApplicable, Study, Trained
 from fedaction.evaluation.cka import centred_gram, cka_matrix
 from fedaction.evaluation.features import block_features
 from fedaction.evaluation.topology import between
@@ -24,19 +24,14 @@ _METHODS, _CLIENTS, _SEQUENCES = 3, 8, 256
 
 def cka(study: Study) -> Finding:
     """See the module."""
-    methods, notes = study.first(_METHODS)
+    alone = "alignment is between clients, and there is only one"
+    chosen, notes = choose(study, _METHODS, _CLIENTS, alone)
     alignments: dict[str, list[Tensor]] = {}
     names: dict[str, list[str]] = {}
     inputs: Inputs | None = None
-    for method in methods:
-        trained = study.trained(method)
-        clients, kept = comparable(trained.clients)
-        clients, few = some(clients, _CLIENTS)
-        if len(clients) < 2:
-            raise NotApplicable("alignment is between clients, and there is only one")
+    for method, trained, clients in chosen:
         shown = common_inputs(clients, _SEQUENCES, study.seed)
         inputs = inputs or shown
-        notes += tuple(note for note in kept + few if note not in notes)
         names[method] = list(clients)
         alignments[method] = _align(trained, shown)
     assert inputs is not None
@@ -78,8 +73,7 @@ def _align(trained: Trained, inputs: Inputs) -> list[Tensor]:
 
 
 def _mean(matrix: Tensor) -> float:
-    pairs = between(matrix)
-    return float(pairs[pairs.isfinite()].mean())
+    return float(between(matrix).mean())
 
 
 def _draw(alignments: dict[str, list[Tensor]], names: dict[str, list[str]]) -> Figure:

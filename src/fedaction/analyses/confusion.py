@@ -82,8 +82,7 @@ def _draw(matrices: dict[str, Confusion]) -> Figure:
         axes.grid(which="minor", linewidth=0.4)
         axes.tick_params(which="minor", length=0)
         axes.set_title(f"{label(client, 28)}: {points(_accuracy(counts))} % right", loc="left")
-        axes.set_ylabel("true action")
-        axes.set_xlabel("predicted action")
+        axes.set(ylabel="true action", xlabel="predicted action")
     if image is not None:
         scale(figure, image, figure.axes, "share of the row, %", shrink=0.8 / rows, aspect=30)
     return figure

@@ -25,17 +25,11 @@ _DRAWN = 6  # modules of a network
 
 
 class Spread(NamedTuple):
-    """One seed's distances of one module of the network.
+    """One seed's distances of one module of the network."""
 
-    Attributes:
-        distances: the mean over clients, by round.
-        deviations: the standard deviation over clients, by round.
-        clients: how many clients a round has, on average.
-    """
-
-    distances: Series
-    deviations: Series
-    clients: float
+    distances: Series  # the mean over clients, by round
+    deviations: Series  # the standard deviation over clients, by round
+    clients: float  # how many clients a round has, on average
 
 
 Modules = Mapping[str, Sequence[Spread]]

@@ -133,21 +133,10 @@ def heat(
     down: bool = True,
     digits: int | None = None,
 ) -> Any:
-    """A (rows, columns) matrix as cells in the colours of a colour map, from `low` to `high`.
+    """A (rows, columns) matrix as cells in the colours of a colour map, from `low` to `high`; for a colour bar.
 
-    Args:
-        axes: where.
-        matrix: the values.
-        low: the value of the first colour.
-        high: of the last.
-        colours: the colour map's name.
-        names: of rows and columns alike; `across`: whether columns, `down`: whether rows are named.
-        across: see `names`.
-        down: see `names`.
-        digits: decimals of the numbers in the cells; None: no numbers.
-
-    Returns:
-        What a colour bar is made for.
+    `names` are of rows and columns alike, written down and across unless told otherwise; `digits` are the decimals of
+    the numbers in the cells, None for no numbers.
     """
     image = axes.imshow(matrix.cpu().numpy(), vmin=low, vmax=high, cmap=colours, aspect="equal")
     short = [label(name) for name in names]

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedaction.analyses.draw import SOFT, canvas, colour, label
 from fedaction.analyses.finding import Finding, number
-from fedaction.analyses.inputs import comparable, layout_of, probabilities
-from fedaction.analyses.study import NotApplicable, Study, Trained, some
+from fedaction.analyses.inputs import choose, layout_of, probabilities
+from fedaction.analyses.study import NotApplicable, Study, Trained
 from fedaction.data.client import ClientData
 from fedaction.data.samples import in_memory
 from fedaction.evaluation.epsilon import Epsilon, chance_epsilon, empirical_epsilon
@@ -34,17 +34,12 @@ _METHODS, _CLIENTS = 4, 12
 
 def epsilon(study: Study) -> Finding:
     """See the module."""
-    methods, notes = study.first(_METHODS)
+    alone = "samples are replaced by another client's, and there is only one"
+    chosen, notes = choose(study, _METHODS, _CLIENTS, alone)
     measured: dict[str, dict[str, Epsilon]] = {}
     chances: dict[str, dict[str, float]] = {}
     pairs: dict[str, dict[str, Any]] = {}
-    for method in methods:
-        trained = study.trained(method)
-        clients, kept = comparable(trained.clients)
-        clients, few = some(clients, _CLIENTS)
-        if len(clients) < 2:
-            raise NotApplicable("samples are replaced by another client's, and there is only one")
-        notes += tuple(note for note in kept + few if note not in notes)
+    for method, trained, clients in chosen:
         measured[method], chances[method] = {}, {}
         neighbours = {name: _neighbour(clients, name, study.seed) for name in clients}
         foreigners = {name: x for name, (_, x, _) in neighbours.items()}

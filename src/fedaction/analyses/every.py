@@ -11,14 +11,13 @@ from fedaction.analyses.cka import cka
 from fedaction.analyses.clock import clock
 from fedaction.analyses.confusion import confusion
 from fedaction.analyses.curves import curves
-from fedaction.analyses.discriminator import discriminator
 from fedaction.analyses.divergence import divergence
 from fedaction.analyses.draw import drawing, svg
 from fedaction.analyses.epsilon import epsilon
 from fedaction.analyses.finding import Finding, plain
 from fedaction.analyses.landscape import landscape
+from fedaction.analyses.modalities import discriminator, subspaces
 from fedaction.analyses.study import NotApplicable, Study
-from fedaction.analyses.subspaces import subspaces
 from fedaction.analyses.target import to_target
 from fedaction.analyses.topology import coefficients, topology
 from fedaction.federation.files import lock_folder, write_atomically, write_json
@@ -44,19 +43,13 @@ ANALYSES: dict[str, Callable[[Study], Finding]] = {
 
 @dataclass
 class Analysed:
-    """What `analyse` did.
+    """What `analyse` did."""
 
-    Attributes:
-        found: by analysis, what its JSON file holds.
-        pictures: by analysis, its SVG file.
-        left_out: by analysis, why it does not apply to this run.
-        report: the report, with the pictures in it.
-    """
-
-    report: Path
+    report: Path  # the report, with the pictures in it
+    # by analysis, what its JSON file holds
     found: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    pictures: dict[str, Path] = field(default_factory=dict[str, Path])
-    left_out: dict[str, str] = field(default_factory=dict[str, str])
+    pictures: dict[str, Path] = field(default_factory=dict[str, Path])  # by analysis, its SVG file
+    left_out: dict[str, str] = field(default_factory=dict[str, str])  # by analysis, why it does not apply to this run
 
 
 def analyse(

@@ -13,25 +13,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Finding:
-    """One analysis of one run.
+    """One analysis of one run."""
 
-    Attributes:
-        title: what it is.
-        caption: what the picture shows, a line or two; which data and run it is of is added.
-        columns: heads of the table of the main numbers, with units.
-        rows: its cells, written out.
-        values: all numbers; `plain` makes JSON of them.
-        figure: the picture.
-        notes: what a reader must know: how it was measured, what was left out.
-    """
-
-    title: str
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, ...]]
-    values: Mapping[str, Any]
-    figure: Figure
-    notes: Sequence[str] = ()
+    title: str  # what it is
+    caption: str  # what the picture shows, a line or two; which data and run it is of is added
+    columns: Sequence[str]  # heads of the table of the main numbers, with units
+    rows: Sequence[tuple[str, ...]]  # its cells, written out
+    values: Mapping[str, Any]  # all numbers; `plain` makes JSON of them
+    figure: Figure  # the picture
+    notes: Sequence[str] = ()  # what a reader must know: how it was measured, what was left out
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -26,38 +26,24 @@ from fedaction.runs.metrics import Row
 
 
 class Cost(NamedTuple):
-    """What it took to come to a round.
-
-    Attributes:
-        round: the round.
-        bytes_up: sent by clients up to it, in all.
-        bytes_down: sent to them.
-        client_epochs: passes of a client over its own samples whose results came back, whether or not they were used.
-        passes: passes over all clients' samples together, if all hold equally many.
-    """
+    """What it took to come to a round."""
 
     round: float
-    bytes_up: float
-    bytes_down: float
+    bytes_up: float  # sent by clients up to it, in all
+    bytes_down: float  # sent to them
+    # passes of a client over its own samples whose results came back, whether or not they were used
     client_epochs: float
-    passes: float
+    passes: float  # passes over all clients' samples together, if all hold equally many
 
 
 @dataclass(frozen=True)
 class Way:
-    """One seed of one method: the mean over clients of the test accuracy by round, and what each round took.
+    """One seed of one method: the mean over clients of the test accuracy by round, and what each round took."""
 
-    Attributes:
-        accuracy: 0..1, at the rounds that tested all clients.
-        costs: by round, bytes up, bytes down and client-epochs.
-        clients: how many hold samples: those that took part or were tested.
-        central: whether all samples are in one place, which then counts as one client.
-    """
-
-    accuracy: Series
-    costs: Mapping[int, tuple[int, int, int]]
-    clients: int
-    central: bool = False
+    accuracy: Series  # 0..1, at the rounds that tested all clients
+    costs: Mapping[int, tuple[int, int, int]]  # by round, bytes up, bytes down and client-epochs
+    clients: int  # how many hold samples: those that took part or were tested
+    central: bool = False  # whether all samples are in one place, which then counts as one client
 
     @property
     def last(self) -> float:

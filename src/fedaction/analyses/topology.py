@@ -113,7 +113,6 @@ def _layout(study: Study, client: str) -> Layout:
 def _range(matrix: Tensor) -> tuple[float, float, float] | None:
     """Mean, least and largest similarity of two clients; None where none is known."""
     pairs = between(matrix)
-    pairs = pairs[pairs.isfinite()]
     return (float(pairs.mean()), float(pairs.min()), float(pairs.max())) if len(pairs) else None
 
 

@@ -27,11 +27,8 @@ def nearest_labels(network: nn.Module, task: Task, client: ClientData, device: t
 
     Labels serve the test alone: they are what accuracy (recall at 1) compares, and nothing learns from them.
 
-    Args:
-        network: its `backbone` is a 3D ResNet; in evaluation mode, with the tensors to be tested.
-        task: what it learned by: its clips' frames and rows are cut from the middle of a recording.
-        client: with recordings (N, T, H, W, 3).
-        device: where.
+    The network's `backbone` is a 3D ResNet, in evaluation mode, with the tensors to be tested. What it sees of a
+    (T, H, W, 3) recording is a clip of its task's frames and rows, from the middle.
     """
     backbone = network.get_submodule("backbone")
     assert isinstance(backbone, ResNet3D)
@@ -56,12 +53,7 @@ def unseen_features(
     unseen client's training sequences, without their labels. Statistics that the server averages (`buffers =
     "average"`) are used as they are. The paper does not say what it did.
 
-    Args:
-        method: what was trained.
-        served: the server's tensors as this client would be sent them.
-        client: the unseen one.
-        seed: the run's, for what the server does not hold.
-        device: where.
+    `served` are the server's tensors as this client would be sent them; the run's seed is for what it does not hold.
     """
     info = client.info
     scopes = method.plan(info).scopes

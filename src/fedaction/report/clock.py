@@ -19,25 +19,15 @@ UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 @dataclass(frozen=True)
 class RunClock:
-    """One seed of one method. Times are in virtual seconds.
+    """One seed of one method. Times are in virtual seconds."""
 
-    Attributes:
-        times: when each round was over.
-        accuracy: mean test accuracy (0..1) over clients, at the rounds that tested all of them.
-        recordings: the same per recording, where samples are clips.
-        busy: how long each device worked, that of a job still under way included.
-        updates: how many updates of each device the server used.
-        staleness: of each device's updates, the mean in server updates; none of a synchronous run.
-        stalest: the largest of each device.
-    """
-
-    times: Series
-    accuracy: Series
-    recordings: Series
-    busy: Mapping[str, float]
-    updates: Mapping[str, float]
-    staleness: Mapping[str, float]
-    stalest: Mapping[str, float]
+    times: Series  # when each round was over
+    accuracy: Series  # mean test accuracy (0..1) over clients, at the rounds that tested all of them
+    recordings: Series  # the same per recording, where samples are clips
+    busy: Mapping[str, float]  # how long each device worked, that of a job still under way included
+    updates: Mapping[str, float]  # how many updates of each device the server used
+    staleness: Mapping[str, float]  # of each device's updates, the mean in server updates; none of a synchronous run
+    stalest: Mapping[str, float]  # the largest of each device
 
     @property
     def time(self) -> float:
@@ -69,10 +59,8 @@ class RunClock:
 def read_clock(rows: Sequence[Row], folder: Path, sampled: bool = False) -> RunClock | None:
     """What a run's metrics say of its clock; None where it had none.
 
-    Args:
-        rows: its metrics.
-        folder: its directory, whose last checkpoint says which jobs are under way.
-        sampled: whether only some clients are asked at a time: those never asked count as idle.
+    The last checkpoint in its folder says which jobs are under way. `sampled`: only some clients are asked at a time,
+    and those never asked count as idle.
     """
     table = tabulate(rows)
     times = table["clock", "time"].get("", {})

@@ -52,42 +52,26 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True)
 class MethodData:
-    """One method's runs, over all of its seeds.
+    """One method's runs, over all of its seeds."""
 
-    Attributes:
-        name: the method, or for a baseline the name of its directory.
-        seeds: the seeds that ran.
-        rounds: rounds done by the seed that got furthest.
-        complete: whether every seed ended.
-        seconds: wall time of a seed, mean over those that ended.
-        accuracy: mean over clients of the test accuracy (0..1).
-        client_accuracy: test accuracy of each client.
-        losses: by name ("loss" first), the mean over the clients that reported it; "test loss" is that of
-            the test split.
-        traffic: bytes, where the run counted them.
-        counts: per seed, updates "refused", "dropped" and "late" in all, and mean "participants" of a round.
-        refused: refused updates of each client that had any, per seed.
-        final: mean over clients at the end.
-        client_final: each client's accuracy at the end.
-        evidence: what the first seed that has any left to look at.
-        clocks: of every seed that has a virtual clock.
-    """
-
-    name: str
-    seeds: tuple[str, ...]
-    rounds: int
-    complete: bool
-    seconds: float | None
-    accuracy: Curve
-    client_accuracy: dict[str, Curve]
+    name: str  # the method, or for a baseline the name of its directory
+    seeds: tuple[str, ...]  # the seeds that ran
+    rounds: int  # rounds done by the seed that got furthest
+    complete: bool  # whether every seed ended
+    seconds: float | None  # wall time of a seed, mean over those that ended
+    accuracy: Curve  # mean over clients of the test accuracy (0..1)
+    client_accuracy: dict[str, Curve]  # test accuracy of each client
+    # by name ("loss" first), the mean over the clients that reported it; "test loss" is that of the test
+    # split
     losses: dict[str, Curve]
-    traffic: Traffic | None
+    traffic: Traffic | None  # bytes, where the run counted them
+    # per seed, updates "refused", "dropped" and "late" in all, and mean "participants" of a round
     counts: dict[str, float]
-    refused: dict[str, float]
-    final: Final
-    client_final: dict[str, Final]
-    evidence: Evidence
-    clocks: tuple[RunClock, ...] = ()
+    refused: dict[str, float]  # refused updates of each client that had any, per seed
+    final: Final  # mean over clients at the end
+    client_final: dict[str, Final]  # each client's accuracy at the end
+    evidence: Evidence  # what the first seed that has any left to look at
+    clocks: tuple[RunClock, ...] = ()  # of every seed that has a virtual clock
 
 
 @dataclass(frozen=True)
@@ -204,11 +188,8 @@ def _first(run_dir: Path, name: str, runs: Sequence[_Run]) -> Path:
 def _runs(folder: Path, top: Path, notes: list[str], owner: Path | None = None) -> list[_Run]:
     """A method's runs: one for each seed under `folder/seeds`, and the one in `folder` itself.
 
-    Args:
-        folder: directory of the method.
-        top: the reported directory, to name others from.
-        notes: what the reader should know of runs that are left out is added here.
-        owner: where `folder` is a baseline, the directory that it is a baseline of; it knows the seed.
+    What is left out is added to `notes`, named from `top`, the reported directory. Where `folder` is a baseline, its
+    seed is that of its `owner`.
     """
     runs = [run for child in _children(folder / "seeds") if (run := _run(child, child.name)) is not None]
     for child in _children(folder / "seeds"):

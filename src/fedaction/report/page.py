@@ -31,12 +31,9 @@ _STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 t
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
-    """Write the report of a run and return its path.
+    """Writes the report of a run, with its `baselines/` and `seeds/`, to `out` or `run_dir/report.html`; its path.
 
-    Args:
-        run_dir: directory of the run; its `baselines/` and `seeds/` are read too.
-        out: the file to write, default `run_dir/report.html`. It is replaced in one step: whoever reloads
-            the page during the run never reads half of one.
+    The file is replaced in one step: whoever reloads the page during the run never reads half of one.
     """
     target = out if out is not None else run_dir / "report.html"
     write_atomically(target, render(collect(run_dir)).encode())

@@ -100,16 +100,10 @@ def stages_of(recipe: DistilRecipe) -> list[Stage]:
 def run_distil(
     recipe: DistilRecipe, folder: Path, progress: Progress | None = None, data: ClientData | None = None
 ) -> DistilResult:
-    """Trains a recipe's chain for each of its seeds, or what is left of that.
+    """Trains a recipe's chain for each of its seeds, or what is left of that; the result is also `result.json`.
 
-    Args:
-        recipe: what to train.
-        folder: a new or empty directory, or that of the same recipe when it is resumed.
-        progress: called with what is done.
-        data: a client with all clips, in place of what the recipe names.
-
-    Returns:
-        The result, which is also `result.json` in the directory.
+    The folder is a new or empty directory, or that of the same recipe when it is resumed. `data`, a client with all
+    clips, takes the place of what the recipe names.
     """
     progress = progress or Quiet()
     settings = recipe.settings

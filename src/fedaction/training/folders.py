@@ -89,12 +89,9 @@ class Parts:
 
 @contextmanager
 def keep_parts(folder: Path | None, about: Mapping[str, Any], keys: Mapping[str, Any]) -> Generator[Parts]:
-    """The parts of an evaluation in a new or empty directory, or in that of the same one.
+    """The parts of an evaluation in a new or empty directory, or in that of the same one; None: nothing is kept.
 
-    Args:
-        folder: the directory; None: nothing is kept.
-        about: what is evaluated on what: names with hashes.
-        keys: what decides results besides, as JSON values.
+    `about` says what is evaluated on what: names with hashes; `keys` what decides results besides, as JSON values.
     """
     record = {**about, "keys": dict(keys)}
     if folder is None:

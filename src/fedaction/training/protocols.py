@@ -56,21 +56,13 @@ def score(logits: Tensor, clips: Samples, rule: str) -> Accuracy:
 
 @dataclass(frozen=True)
 class Protocols:
-    """What is measured on which clips.
+    """What is measured on which clips."""
 
-    Attributes:
-        settings: the recipe's keys.
-        looked_at: clips for retrieval, whose gallery is those for training, and for the probe.
-        tuned_on: clips for fine-tuning.
-        classes: how many.
-        progress: called with what is done.
-    """
-
-    settings: EvaluateSettings
-    looked_at: Splits
-    tuned_on: Splits
-    classes: int
-    progress: Progress
+    settings: EvaluateSettings  # the recipe's keys
+    looked_at: Splits  # clips for retrieval, whose gallery is those for training, and for the probe
+    tuned_on: Splits  # clips for fine-tuning
+    classes: int  # how many
+    progress: Progress  # called with what is done
 
     def retrieval(self, features: Features) -> dict[str, float]:
         """R@k by k."""
@@ -245,15 +237,11 @@ def precision_on(settings: EvaluateSettings, device: torch.device) -> Literal["f
 
 
 def noise_on(weights: Tree, trained: set[str], kind: Perturbation, seed: int, draw: int) -> dict[str, Tensor]:
-    """A direction in which weights are moved, by name of those it moves.
+    """A direction in which weights are moved, by name of those it moves; `draw` says which of several.
 
-    Args:
-        weights: parameters and buffers; buffers are not moved, since a variance must not fall below 0.
-        trained: names of the parameters.
-        kind: "absolute": N(0, 1) on every parameter (FedVSSL, Fig. 3). "filter": on convolutions alone, each filter's
-            noise rescaled to the filter's norm, so that a level means the same whatever the weights' scale.
-        seed: of the run.
-        draw: which of several directions.
+    "absolute": N(0, 1) on every trained parameter (FedVSSL, Fig. 3). "filter": on convolutions alone, each filter's
+    noise rescaled to the filter's norm, so that a level means the same whatever the weights' scale. Buffers are not
+    moved, since a variance must not fall below 0.
     """
     if kind == "filter":
         return filter_direction(weights, trained, seed, draw)
