@@ -229,7 +229,7 @@ def _draw(runs: Runs, groups: Mapping[str, Groups], target: float | None, measur
 
 
 def _draw_bars(axes: Axes, runs: Runs, groups: Mapping[str, Groups], unit: float) -> None:
-    """A bar for each group of devices, as long as its method's time; the part worked in full colour."""
+    """A bar for each group of devices, as long as its method's time; the share worked in full colour."""
     row = 0.0
     names: list[tuple[float, str]] = []
     for place, (method, seeds) in enumerate(runs.items()):

@@ -135,7 +135,7 @@ def heat(
 ) -> Any:
     """A (rows, columns) matrix as cells in the colours of a colour map, from `low` to `high`; for a colour bar.
 
-    `names` are of rows and columns alike, written down and across unless told otherwise; `digits` are the decimals of
+    `names` are of rows and columns alike, written unless `down` or `across` is false; `digits` are the decimals of
     the numbers in the cells, None for no numbers.
     """
     image = axes.imshow(matrix.cpu().numpy(), vmin=low, vmax=high, cmap=colours, aspect="equal")

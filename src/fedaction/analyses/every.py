@@ -47,7 +47,7 @@ class Analysed:
 
     report: Path  # the report, with the pictures in it
     # by analysis, what its JSON file holds
-    found: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    records: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     pictures: dict[str, Path] = field(default_factory=dict[str, Path])  # by analysis, its SVG file
     left_out: dict[str, str] = field(default_factory=dict[str, str])  # by analysis, why it does not apply to this run
 
@@ -103,6 +103,6 @@ def analyse(
                 "values": plain(finding.values),
             }
             write_json(path.with_suffix(".json"), record)
-            done.found[name], done.pictures[name] = record, path
+            done.records[name], done.pictures[name] = record, path
         write_report(folder)
     return done

@@ -101,7 +101,7 @@ def common_inputs(clients: Mapping[str, ClientData], most: int, seed: int) -> In
 def probabilities(trained: Trained, client: str, x: Tensor) -> Tensor:
     """(N, classes) of (N, ...) samples under a client's network, on the CPU."""
     net = trained.net(client)
-    logits = in_batches(lambda part: net(part.to(trained.device)), x)
+    logits = in_batches(lambda batch: net(batch.to(trained.device)), x)
     return logits.float().softmax(-1).cpu()
 
 

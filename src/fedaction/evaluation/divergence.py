@@ -23,7 +23,7 @@ OWN = "own_distance/"
 
 
 def distances(before: Tree, after: Tree, names: Iterable[str]) -> dict[str, float]:
-    """The L2 distance between two trees over some of their tensors, by module: the first part of a name."""
+    """The L2 distance between two trees over some of their tensors, by module: a name up to its first dot."""
     squares: dict[str, list[Tensor]] = {}
     for name in names:
         moved = after[name].double() - before[name].to(after[name].device).double()

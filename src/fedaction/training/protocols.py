@@ -99,14 +99,14 @@ class Protocols:
 
     def _retrieval_1(self, features: Features) -> tuple[float, float]:
         """R@1, and the share of recordings that have features which are not finite; those become zeros."""
-        lost = torch.cat([part.isnan().all(1) for part in features.recordings]).double().mean()
-        return self._retrieval([part.nan_to_num() for part in features.recordings], (1,))[1], float(lost)
+        lost = torch.cat([own.isnan().all(1) for own in features.recordings]).double().mean()
+        return self._retrieval([own.nan_to_num() for own in features.recordings], (1,))[1], float(lost)
 
     def probe(self, features: Features, seed: int, suffix: str = "") -> dict[str, float]:
         """Trains a linear classifier on features of clips, which are all it sees; nothing is augmented."""
         settings, train, label = self.settings, self.looked_at.train, f"probe{suffix}"
         labels = train.labels.to(self.looked_at.device)
-        learn, test = (part.float() for part in features.clips)
+        learn, test = (own.float() for own in features.clips)
         if not bool(learn.isfinite().all() and test.isfinite().all()):
             raise ValueError("probe: features are not finite: the network that made them has diverged")
         if settings.probe_standardise:
