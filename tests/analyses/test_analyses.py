@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 from fedaction.analyses import ANALYSES, Analysed, analyse
 from fedaction.analyses import landscape as landscape_module
 from fedaction.analyses.draw import label
-from fedaction.analyses.study import Study, plain
+from fedaction.analyses.finding import plain
+from fedaction.analyses.study import Study
 from fedaction.cli.analyse import analyse as command
 from fedaction.data.layout import KINECT_V2, OPENNI_15
 from fedaction.data.preprocess import normalise
@@ -90,8 +91,8 @@ def values(run: Path, name: str) -> dict[str, Any]:
 
 
 def test_every_analysis_leaves_a_table_and_a_picture_and_nothing_else_changes(run, before, done):
-    assert list(done.found) == list(done.pictures) == OF_FSAR and set(done.left_out) == set(ANALYSES) - set(OF_FSAR)
-    for name, found in done.found.items():
+    assert list(done.records) == list(done.pictures) == OF_FSAR and set(done.left_out) == set(ANALYSES) - set(OF_FSAR)
+    for name, found in done.records.items():
         assert json.loads((run / "analyses" / f"{name}.json").read_text()) == json.loads(json.dumps(found))
         assert "Synthetic data" in found["caption"] and found["round"] == 3
         assert all(len(row) == len(found["table"]["columns"]) for row in found["table"]["rows"])
@@ -124,7 +125,7 @@ def test_the_report_shows_the_pictures(run, done):
 def test_only_what_is_named_is_made(run, done, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(copy / "analyses")
-    assert list(analyse(copy, ["confusion", "curves"]).found) == ["curves", "confusion"]
+    assert list(analyse(copy, ["confusion", "curves"]).records) == ["curves", "confusion"]
     assert sorted(path.name for path in (copy / "analyses").glob("*.svg")) == ["confusion.svg", "curves.svg"]
 
 
@@ -263,7 +264,7 @@ def test_the_landscapes_centre_is_the_loss_of_the_trained_network(run, done):
 def test_epsilon_compares_histograms_of_the_test_set(run, done):
     found = values(run, "epsilon")
     assert "not differential privacy and bounds nothing" in found["warning"]
-    assert "not differential privacy and bounds nothing" in done.found["epsilon"]["caption"]
+    assert "not differential privacy and bounds nothing" in done.records["epsilon"]["caption"]
     fsar = Study(run).trained("fsar")
     engine = SequentialEngine(fsar.method, fsar.assembly.clients, fsar.assembly.training, fsar.device)
     engine.store.load(fsar.state.locals, fsar.device)
@@ -290,7 +291,7 @@ def test_a_run_without_learned_graphs_says_so_and_goes_on(run, done, tmp_path):
     copy = shutil.copytree(run / "baselines" / "fedavg", tmp_path / "fedavg")
     heard: list[str] = []
     found = analyse(copy, ["topology", "coefficients", "curves"], heard.append)
-    assert list(found.found) == ["curves"] and heard == ["curves", "topology", "coefficients"]
+    assert list(found.records) == ["curves"] and heard == ["curves", "topology", "coefficients"]
     assert found.left_out == {
         "topology": "FedAvg has no matrices I and U to look at here: it kept no snapshots of them",
         "coefficients": "FedAvg learned no alpha, beta and gamma here",
@@ -301,14 +302,14 @@ def test_a_run_without_learned_graphs_says_so_and_goes_on(run, done, tmp_path):
 def test_one_client_has_nobody_to_be_compared_with(tmp_path):
     folder = trained(tmp_path, stage_clients=1, rounds=1)
     found = analyse(folder, ["cka", "epsilon", "topology", "curves"])
-    assert list(found.found) == ["topology"]
+    assert list(found.records) == ["topology"]
     assert found.left_out.keys() == {"cka", "epsilon", "curves"}
     assert "only one" in found.left_out["cka"] and "two rounds" in found.left_out["curves"]
 
 
 def test_central_training_has_one_network_and_an_unseen_client_takes_no_part(tmp_path):
     central = analyse(trained(tmp_path / "central", method="central", rounds=1), ["cka", "landscape", "epsilon"])
-    assert list(central.found) == ["cka", "landscape", "epsilon"]
+    assert list(central.records) == ["cka", "landscape", "epsilon"]
     matrices = torch.tensor(values(tmp_path / "central", "cka")["methods"]["central"]["blocks"])
     assert torch.allclose(matrices, torch.ones(3, 3, 3), atol=1e-5)
     assert list(values(tmp_path / "central", "landscape")["methods"]["central"]["clients"]) == ["everyone"]

@@ -72,7 +72,7 @@ def app() -> Typer:
 
 
 def test_times_and_utilisation_are_those_of_the_profiles(done):
-    found = done.found["clock"]["values"]["methods"]
+    found = done.records["clock"]["values"]["methods"]
     assert list(found) == ["edge", "fedavg", "central"] and all(
         list(f["seeds"]) == ["0", "1"] for f in found.values()
     )
@@ -88,11 +88,11 @@ def test_times_and_utilisation_are_those_of_the_profiles(done):
     assert fedavg["idle"] == pytest.approx(1 - (1 + 3 / 7 + 1 / 7) / 3, abs=1e-5)
     assert list(central["clients"]) == ["everyone"] and central["utilisation"] == 1
     assert fedavg["staleness"] is None and fedavg["clients"][SLOW]["updates"] == 3
-    assert done.found["clock"]["values"]["devices"]["central"] == {"server": ["everyone"]}
+    assert done.records["clock"]["values"]["devices"]["central"] == {"server": ["everyone"]}
 
 
 def test_staleness_counts_the_updates_of_the_others(done, run):
-    clients = done.found["clock"]["values"]["methods"]["edge"]["seeds"]["0"]["clients"]
+    clients = done.records["clock"]["values"]["methods"]["edge"]["seeds"]["0"]["clients"]
     # The slow one's only answer, at 700 s, came after six of the fast one (the seventh, of the same instant, was
     # asked for later) and two of the middle one.
     assert clients[SLOW]["staleness"] == clients[SLOW]["stalest"] == 8
@@ -106,7 +106,7 @@ def test_staleness_counts_the_updates_of_the_others(done, run):
 
 
 def test_the_time_to_a_target_is_that_of_the_first_tested_round_that_has_it(run, done):
-    found = done.found["clock"]["values"]["methods"]["fedavg"]
+    found = done.records["clock"]["values"]["methods"]["fedavg"]
     means = {
         seed: {
             r: statistics.fmean(
@@ -126,7 +126,7 @@ def test_the_time_to_a_target_is_that_of_the_first_tested_round_that_has_it(run,
 
 
 def test_the_table_the_picture_and_the_command(run, done, tmp_path):
-    table = done.found["clock"]["table"]
+    table = done.records["clock"]["table"]
     assert table["columns"][:4] == ("method, devices", "last, %", "virtual time", "to 1.0 %")
     rows = {row[0]: row for row in table["rows"]}
     assert list(rows) == [
@@ -149,7 +149,7 @@ def test_the_table_the_picture_and_the_command(run, done, tmp_path):
 
 def test_without_a_target_it_is_a_share_of_the_best(run, done, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
-    found = analyse(copy, ["clock"]).found["clock"]
+    found = analyse(copy, ["clock"]).records["clock"]
     last = [row[1] for row in found["table"]["rows"] if row[1]]
     assert 100 * found["values"]["target"] == pytest.approx(0.9 * max(map(float, last)), abs=0.06)
     assert "90 % of the best method's" in " ".join(found["notes"])
@@ -171,7 +171,7 @@ def test_the_report_shows_accuracy_over_virtual_time(run, done):
 def test_runs_without_a_clock_say_which_key_to_set(tmp_path):
     """Without `devices` an asynchronous method still has a clock of its own, but no other method has."""
     run_study(parse_recipe({**STAGE, "rounds": 1, "baselines": ["fedavg"]}), tmp_path / "one")
-    found = analyse(tmp_path / "one", ["clock"]).found["clock"]
+    found = analyse(tmp_path / "one", ["clock"]).records["clock"]
     assert [row[0] for row in found["table"]["rows"]] == [
         "Edge, all 3",
         *(f"Edge, {c}" for c in (SLOW, MIDDLE, FAST)),

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedaction.analyses import Analysed, analyse
-from fedaction.analyses import subspaces as subspaces_module
+from fedaction.analyses import Analysed, analyse, modalities
 from fedaction.analyses.study import NotApplicable, Study
 from fedaction.evaluation.probe import principal, probe_accuracy
 from fedaction.methods.start import fresh
@@ -70,11 +69,11 @@ def values(run: Path, name: str) -> dict[str, Any]:
 
 
 def test_both_leave_a_table_and_a_picture_that_are_the_same_each_time(run, done, tmp_path):
-    assert list(done.found) == NAMES and not done.left_out
+    assert list(done.records) == NAMES and not done.left_out
     copy = shutil.copytree(run, tmp_path / "run")
     shutil.rmtree(copy / "analyses")
     analyse(copy, NAMES)
-    for name, found in done.found.items():
+    for name, found in done.records.items():
         assert all(len(row) == len(found["table"]["columns"]) for row in found["table"]["rows"])
         assert ElementTree.fromstring(done.pictures[name].read_bytes()).tag.endswith("svg")
         for kind in ("json", "svg"):
@@ -104,7 +103,7 @@ def test_probes_read_the_clients_own_features_of_their_test_samples(run, done):
         assert own["activity"]["chance"] == pytest.approx(int(activity.bincount().max()) / 48, abs=1e-5)
         assert own["variance"] == pytest.approx(principal(pooled)[1].tolist(), abs=1e-4)
     assert found["subspaces"]["altruistic"] != found["subspaces"]["egocentric"]
-    assert [row[0] for row in done.found["subspaces"]["table"]["rows"]] == list(seen)
+    assert [row[0] for row in done.records["subspaces"]["table"]["rows"]] == list(seen)
     text = "".join(ElementTree.fromstring(done.pictures["subspaces"].read_bytes()).itertext())
     for words in (
         "altruistic, by modality",
@@ -143,16 +142,16 @@ def test_the_discriminators_curves_are_means_over_clients_and_seeds(run, done):
         for modality in ("inertial", "skeleton"):
             assert found["modalities"][modality][name] == pytest.approx(mean(name, 2, modality), rel=1e-4)
     assert found["chance"] == 0.5 and found["seeds"] == 2
-    assert done.found["discriminator"]["table"]["rows"][0][2] == f"{100 * mean('seen_altruistic', 2):.1f}"
+    assert done.records["discriminator"]["table"]["rows"][0][2] == f"{100 * mean('seen_altruistic', 2):.1f}"
 
 
 def test_many_samples_and_activities_are_thinned_out_in_the_picture_only(run, done, tmp_path, monkeypatch):
     copy = shutil.copytree(run, tmp_path / "run")
-    monkeypatch.setattr(subspaces_module, "_DRAWN", 10)
-    monkeypatch.setattr(subspaces_module, "_NAMED", 2)
+    monkeypatch.setattr(modalities, "_DRAWN", 10)
+    monkeypatch.setattr(modalities, "_NAMED", 2)
     thin = analyse(copy, ["subspaces"])
-    assert thin.found["subspaces"]["values"] == done.found["subspaces"]["values"]
-    assert thin.found["subspaces"]["notes"][1:] == (
+    assert thin.records["subspaces"]["values"] == done.records["subspaces"]["values"]
+    assert thin.records["subspaces"]["notes"][1:] == (
         "Drawn: 10 of 48 samples, at random.",
         "Activities are not named: there are 3.",
     )
@@ -162,7 +161,7 @@ def test_many_samples_and_activities_are_thinned_out_in_the_picture_only(run, do
 def test_a_run_of_another_method_says_so(run, done, tmp_path):
     copy = shutil.copytree(run / "baselines" / "fedavg", tmp_path / "fedavg")
     found = analyse(copy, NAMES)
-    assert not found.found and found.left_out == {
+    assert not found.records and found.left_out == {
         "subspaces": "FedAvg has one kind of features; FDARN has altruistic and egocentric ones",
         "discriminator": "FedAvg has no modality discriminator; FDARN has one",
     }
@@ -170,13 +169,13 @@ def test_a_run_of_another_method_says_so(run, done, tmp_path):
 
 def test_what_an_ablation_leaves_is_looked_at_even_as_a_baseline(cache, tmp_path):
     found = analyse(trained(tmp_path, cache, method="fedavg", baselines=["fdarn"], fdarn_without="phi_a"), NAMES)
-    assert [row[0] for row in found.found["subspaces"]["table"]["rows"]] == ["egocentric"]
+    assert [row[0] for row in found.records["subspaces"]["table"]["rows"]] == ["egocentric"]
     assert found.left_out == {"discriminator": "FDARN was trained without its modality discriminator here"}
 
 
 def test_a_plain_cross_entropy_has_no_spread_out_term(cache, tmp_path):
     found = analyse(trained(tmp_path, cache, fdarn_loss="cross_entropy", rounds=1), ["discriminator"])
-    rows = [row[0] for row in found.found["discriminator"]["table"]["rows"]]
+    rows = [row[0] for row in found.records["discriminator"]["table"]["rows"]]
     assert len(rows) == 4 and "spread-out term" not in rows
 
 
@@ -222,4 +221,4 @@ def test_a_run_that_diverged_says_so(run):
     study = Study(run)
     study.states["fdarn"].server.groups["skeleton"]["egocentric.enter.weight"].fill_(torch.nan)
     with pytest.raises(NotApplicable, match="egocentric features are not finite: training has diverged"):
-        subspaces_module.subspaces(study, lambda _: None)
+        modalities.subspaces(study)

@@ -142,7 +142,7 @@ def test_asynchronous_clients_are_measured_against_what_they_were_sent(tmp_path)
 
 
 def test_divergence_is_the_deviation_over_the_clients_of_a_round(run, done):
-    found = done.found["divergence"]["values"]["methods"]
+    found = done.records["divergence"]["values"]["methods"]
     recorded = distances(run)
     assert found.keys() == {"fedvssl", "fedu"}  # centralised training has one client
     assert found["fedvssl"].keys() == {"distance/backbone", "own_distance/head"}  # heads stay
@@ -155,9 +155,9 @@ def test_divergence_is_the_deviation_over_the_clients_of_a_round(run, done):
         assert values["mean"] == pytest.approx(statistics.fmean(expected), rel=1e-5)
         assert values["variation"] == pytest.approx(statistics.stdev(expected), rel=1e-5)
         assert (values["first"], values["last"]) == pytest.approx((expected[0], expected[-1]), rel=1e-5)
-    rows = [row[0] for row in done.found["divergence"]["table"]["rows"]]
+    rows = [row[0] for row in done.records["divergence"]["table"]["rows"]]
     assert rows == ["FedVSSL, backbone", "FedVSSL, head (own)", "FedU, backbone", "FedU, head"]
-    notes = " ".join(done.found["divergence"]["notes"])
+    notes = " ".join(done.records["divergence"]["notes"])
     assert 'heads = "shared"' in notes and "of which no round has two clients" in notes
 
 
@@ -180,16 +180,16 @@ def write(path: Path, accuracy: list[float | None], up: int, clients: tuple[str,
 def test_the_way_to_a_target_is_counted_up_to_the_round_that_has_it(tmp_path):
     path = tmp_path / "metrics.jsonl"
     write(path, [0.2, None, 0.4, 0.3, 0.5], 100, ("home-0", "home-1", "home-2", "home-3"), 3)
-    way = way_of(path, local_epochs=2)
+    way = way_of(read_rows(path), local_epochs=2)
     assert way is not None and not way.central and way.clients == 4 and way.last == pytest.approx(0.5)
     assert way.accuracy == pytest.approx({1: 0.2, 3: 0.4, 4: 0.3, 5: 0.5})
     # Three rounds with three clients, two epochs each; four clients.
     assert way.reach(0.35) == Cost(3, 300, 600, 18, 4.5)
     assert way.reach(0.2) == Cost(1, 100, 200, 6, 1.5) and way.reach(0.51) is None
     write(path, [None], 100, ("home-0",), 2)
-    assert way_of(path, 1) is None
+    assert way_of(read_rows(path), 1) is None
     write(path, [0.3], 10, ("everyone",), 1)
-    central = way_of(path, 1)
+    central = way_of(read_rows(path), 1)
     assert central is not None and central.central and central.reach(0.1) == Cost(1, 10, 20, 1, 1.0)
 
 
@@ -203,7 +203,7 @@ def test_the_target_is_what_centralised_training_has_at_its_end(run, done, tmp_p
         path, size = homes[method] / "metrics.jsonl", (homes[method] / "metrics.jsonl").stat().st_size
         write(path, rounds, 1000, everyone if method != "centralvssl" else ("everyone",), 2)
         assert path.stat().st_size > size
-    found = analyse(copy, ["target"]).found["target"]
+    found = analyse(copy, ["target"]).records["target"]
     assert found["values"]["target"] == 0.55
     methods = found["values"]["methods"]
     assert methods["fedvssl"]["reached"] == [
@@ -213,21 +213,21 @@ def test_the_target_is_what_centralised_training_has_at_its_end(run, done, tmp_p
     assert found["table"]["rows"][0] == ("FedVSSL", "70.0", "153", "153 kB", "306 kB", "306", "76.50")
     assert found["table"]["rows"][1][2:] == ("not reached", "–", "–", "–", "–")
     assert "has at its end" in found["notes"][0] and "brought there" in found["notes"][1]
-    asked = analyse(copy, ["target"], target=0.2).found["target"]
+    asked = analyse(copy, ["target"], target=0.2).records["target"]
     assert [m["reached"][0]["round"] for m in asked["values"]["methods"].values()] == [2, 2, 1]
     shutil.rmtree(homes["centralvssl"])
     text = (copy / "recipe.toml").read_text().replace('"fedu", "centralvssl"', '"fedu"')
     (copy / "recipe.toml").write_text(text)
-    share = analyse(copy, ["target"]).found["target"]
+    share = analyse(copy, ["target"]).records["target"]
     assert share["values"]["target"] == pytest.approx(0.63) and "90 % of the best" in share["notes"][0]
 
 
 def test_the_traffic_of_a_run_is_that_of_its_result(run, done):
     result = json.loads((run / "result.json").read_text())
-    (whole,) = done.found["target"]["values"]["methods"]["fedvssl"]["whole"]
+    (whole,) = done.records["target"]["values"]["methods"]["fedvssl"]["whole"]
     assert (whole["bytes_up"], whole["bytes_down"]) == (result["bytes_up"], result["bytes_down"])
     assert (whole["round"], whole["client_epochs"], whole["passes"]) == (3, 6, 1.5)
-    (central,) = done.found["target"]["values"]["methods"]["centralvssl"]["whole"]
+    (central,) = done.records["target"]["values"]["methods"]["centralvssl"]["whole"]
     assert (central["client_epochs"], central["passes"]) == (3, 3)
 
 
@@ -235,7 +235,7 @@ def test_the_traffic_of_a_run_is_that_of_its_result(run, done):
 
 
 def test_the_landscape_is_of_the_tasks_loss_on_the_same_draws(run, done):
-    found = done.found["landscape"]["values"]
+    found = done.records["landscape"]["values"]
     study = Study(run)
     seen = sorted(study.states["fedvssl"].locals.committed)
     assert len(seen) == 3 and found["loss"] == "loss of Speed"  # one client never took part: its head is untrained
@@ -271,7 +271,7 @@ def test_where_boxes_are_tracked_the_loss_is_least_at_the_weights_and_has_anothe
     keys = {"pretext": "ctp", "lr": 0.01, "rounds": 1, "local_epochs": 8}
     run_study(parse_recipe({**RECIPE, **keys}), tmp_path)
     done = analyse(tmp_path, ["landscape"])
-    found = done.found["landscape"]
+    found = done.records["landscape"]
     surface = torch.tensor(found["values"]["methods"]["fedvssl"]["mean"]["surface"])
     assert int(surface.argmin()) == 4
     trained = Study(tmp_path).trained("fedvssl")
@@ -292,20 +292,20 @@ def test_where_boxes_are_tracked_the_loss_is_least_at_the_weights_and_has_anothe
 
 
 def test_a_run_without_labels_can_be_analysed_whole(run, done):
-    assert list(done.found) == ["curves", "target", "confusion", "landscape", "divergence"]
-    assert set(done.found) | set(done.left_out) == set(ANALYSES)
+    assert list(done.records) == ["curves", "target", "confusion", "landscape", "divergence"]
+    assert set(done.records) | set(done.left_out) == set(ANALYSES)
     assert "which are no skeletons" in done.left_out["cka"] and "which are no skeletons" in done.left_out["epsilon"]
     for name in ("curves", "target"):
-        assert "recall at 1" in done.found[name]["caption"] and "accuracy" not in done.found[name]["caption"]
+        assert "recall at 1" in done.records[name]["caption"] and "accuracy" not in done.records[name]["caption"]
         assert b"test recall at 1, %" in done.pictures[name].read_bytes()
     assert b"loss of Speed" in done.pictures["landscape"].read_bytes()
-    assert done.found["landscape"]["table"]["columns"][1] == "centre, loss"
-    assert "nearest training recording" in done.found["confusion"]["caption"]
+    assert done.records["landscape"]["table"]["columns"][1] == "centre, loss"
+    assert "nearest training recording" in done.records["confusion"]["caption"]
     page = done.report.read_text(encoding="utf-8")
     start = page.index('id="data">') + len('id="data">')
     data = json.loads(page[start : page.index("</script>", start)])
     assert data["measure"] == "recall at 1" and "mean recall at 1 over" in page
-    assert [item["name"] for item in data["analyses"]] == list(done.found)
+    assert [item["name"] for item in data["analyses"]] == list(done.records)
 
 
 def test_the_same_run_gives_the_same_bytes(run, done, tmp_path):

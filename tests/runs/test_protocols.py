@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedaction.evaluation.unseen import unseen_features
+from fedaction.evaluation.neighbours import unseen_features
 from fedaction.federation.scope import Scope
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.start import fresh, initial_state

@@ -267,9 +267,7 @@ def test_a_changed_recipe_or_changed_clips_are_refused(whole, arrays, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(whole[0], run)
     before = kept(run)
-    with pytest.raises(
-        ValueError, match=r"was begun with lr = 0\.05, but the recipe now says 0\.2.*another directory"
-    ):
+    with pytest.raises(ValueError, match=r"was begun with lr = 0\.05, but now it is 0\.2.*another directory"):
         run_distil(recipe_of(arrays, augment=False, lr=0.2), run)
     shutil.copytree(arrays, tmp_path / "arrays")
     clips = np.load(tmp_path / "arrays" / "train_clips.npy")

@@ -14,7 +14,7 @@ import torch
 from fedaction.data.clips.clips import check_clips, digest_of
 from fedaction.data.clips.window import Cut, Window
 from fedaction.data.samples import in_memory
-from fedaction.evaluation.clips import accuracy_of
+from fedaction.evaluation.accuracy import accuracy_of
 from fedaction.models.files import read_card
 from fedaction.runs.recipe import parse_recipe
 from fedaction.training.distil import run_distil

@@ -1,4 +1,4 @@
-"""Evaluation of recordings that are longer than a clip, into a directory that can be gone on with."""
+"""Evaluation of recordings that are longer than a clip, into a directory that can be resumed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.training.evaluate import Backbones, EvaluateResult, run_evaluate, splits_of
 from fedaction.training.evaluate_recipe import EvaluateRecipe, parse_evaluate_recipe
-from fedaction.training.protocols import Evaluation
+from fedaction.training.protocols import Protocols
 
 CLASSES = ("left", "right", "still")
 
@@ -60,7 +60,7 @@ class Stopping(Quiet):
 
 
 class Hearing(Quiet):
-    """Hears where parts begin."""
+    """Notes where protocols begin."""
 
     def __init__(self) -> None:
         self.begun: dict[str, int] = {}
@@ -160,12 +160,12 @@ def test_what_is_done_is_not_done_again(arrays, tmp_path, monkeypatch):
     def again(*_: Any) -> None:
         raise AssertionError("done again")
 
-    monkeypatch.setattr(Evaluation, "retrieval", again)
-    monkeypatch.setattr(Evaluation, "probe", again)
+    monkeypatch.setattr(Protocols, "retrieval", again)
+    monkeypatch.setattr(Protocols, "probe", again)
     # Protocols and seeds may be added; the rest must stay as it was.
     result = run_evaluate("random", keys(arrays), folder=tmp_path / "run")
     assert {**first["mean"], **result["mean"]} == result["mean"] and "finetune_video" in result["mean"]
-    monkeypatch.setattr(Evaluation, "finetune", again)
+    monkeypatch.setattr(Protocols, "finetune", again)
     repeated = run_evaluate("random", keys(arrays), folder=tmp_path / "run")
     assert {**repeated, "environment": None} == {**result, "environment": None}
 

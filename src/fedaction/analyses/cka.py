@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from fedaction.analyses.draw import canvas, heat, scale
-from fedaction.analyses.finding import Finding, Table, number
-from fedaction.analyses.inputs import Inputs, common_inputs, comparable
-from fedaction.analyses.study import NotApplicable, Study, Trained, plain, some
+from fedaction.analyses.finding import Finding, number
+from fedaction.analyses.inputs import Inputs, choose, common_inputs
+from fedaction.analyses.study import NotApplicable, Study, Trained
 from fedaction.evaluation.cka import centred_gram, cka_matrix
 from fedaction.evaluation.features import block_features
 from fedaction.evaluation.topology import between
@@ -23,29 +22,24 @@ from fedaction.methods import title_of
 _METHODS, _CLIENTS, _SEQUENCES = 3, 8, 256
 
 
-def cka(study: Study, say: Callable[[str], None]) -> Finding:
+def cka(study: Study) -> Finding:
     """See the module."""
-    methods, notes = study.first(_METHODS)
-    found: dict[str, list[Tensor]] = {}
+    alone = "alignment is between clients, and there is only one"
+    chosen, notes = choose(study, _METHODS, _CLIENTS, alone)
+    alignments: dict[str, list[Tensor]] = {}
     names: dict[str, list[str]] = {}
     inputs: Inputs | None = None
-    for method in methods:
-        trained = study.trained(method)
-        clients, kept = comparable(trained.clients)
-        clients, few = some(clients, _CLIENTS)
-        if len(clients) < 2:
-            raise NotApplicable("alignment is between clients, and there is only one")
+    for method, trained, clients in chosen:
         shown = common_inputs(clients, _SEQUENCES, study.seed)
         inputs = inputs or shown
-        notes += tuple(note for note in kept + few if note not in notes)
         names[method] = list(clients)
-        found[method] = _aligned(trained, shown, say)
+        alignments[method] = _align(trained, shown)
     assert inputs is not None
-    blocks = max(len(matrices) for matrices in found.values())
-    rows = [(title_of(m), *(number(_mean(b)) for b in matrices)) for m, matrices in found.items()]
+    blocks = max(len(matrices) for matrices in alignments.values())
+    rows = [(title_of(m), *(number(_mean(b)) for b in matrices)) for m, matrices in alignments.items()]
     values: dict[str, Any] = {
         m: {"clients": names[m], "blocks": matrices, "mean": [_mean(b) for b in matrices]}
-        for m, matrices in found.items()
+        for m, matrices in alignments.items()
     }
     how = (
         f"Linear CKA of the flattened features of {len(inputs)} test sequences, drawn from "
@@ -56,16 +50,16 @@ def cka(study: Study, say: Callable[[str], None]) -> Finding:
     )
     return Finding(
         title="Alignment of clients' features (CKA)",
-        caption=f"Linear CKA between clients' networks after each block; 1 means equal up to rotation and scale. "
-        f"{study.words}",
-        table=Table(("mean over pairs", *(f"block {b + 1}" for b in range(blocks))), tuple(rows)),
-        values={"methods": plain(values), "sequences": {k: len(v) for k, v in inputs.rows.items()}},
-        figure=_picture(found, names),
+        caption="Linear CKA between clients' networks after each block; 1 means equal up to rotation and scale.",
+        columns=("mean over pairs", *(f"block {b + 1}" for b in range(blocks))),
+        rows=rows,
+        values={"methods": values, "sequences": {k: len(v) for k, v in inputs.rows.items()}},
+        figure=_draw(alignments, names),
         notes=(how, *notes),
     )
 
 
-def _aligned(trained: Trained, inputs: Inputs, say: Callable[[str], None]) -> list[Tensor]:
+def _align(trained: Trained, inputs: Inputs) -> list[Tensor]:
     """A (clients, clients) matrix for each block. Only Gram matrices are kept: features may be large."""
 
     def grams_of(client: str) -> list[Tensor]:
@@ -75,33 +69,23 @@ def _aligned(trained: Trained, inputs: Inputs, say: Callable[[str], None]) -> li
             raise NotApplicable(f"the network of {trained.method.title} is not cut into blocks")
         return [centred_gram(block_features(net, x, block + 1)).cpu() for block in range(blocks)]
 
-    grams = list(trained.each(grams_of, inputs.clients, lambda what: say(f"cka: {what}")))
-    return [cka_matrix(own) for own in zip(*grams, strict=True)]
+    return [cka_matrix(own) for own in zip(*trained.each(grams_of, inputs.clients), strict=True)]
 
 
 def _mean(matrix: Tensor) -> float:
-    pairs = between(matrix)
-    return float(pairs[pairs.isfinite()].mean())
+    return float(between(matrix).mean())
 
 
-def _picture(found: dict[str, list[Tensor]], names: dict[str, list[str]]) -> Figure:
-    columns = max(len(matrices) for matrices in found.values())
-    figure = canvas(2.75 * columns + 2.2, 2.65 * len(found) + 0.9)
+def _draw(alignments: dict[str, list[Tensor]], names: dict[str, list[str]]) -> Figure:
+    columns = max(len(matrices) for matrices in alignments.values())
+    figure = canvas(2.75 * columns + 2.2, 2.65 * len(alignments) + 0.9)
     image = None
-    for row, (method, matrices) in enumerate(found.items()):
+    for row, (method, matrices) in enumerate(alignments.items()):
         for column, matrix in enumerate(matrices):
-            axes = figure.add_subplot(len(found), columns, row * columns + column + 1)
-            image = heat(
-                axes,
-                matrix,
-                low=0,
-                high=1,
-                colours="viridis",
-                names=names[method],
-                across=row == len(found) - 1,
-                down=column == 0,
-                digits=2 if len(matrix) <= 6 else None,
-            )
+            axes = figure.add_subplot(len(alignments), columns, row * columns + column + 1)
+            digits, across = 2 if len(matrix) <= 6 else None, row == len(alignments) - 1
+            named: dict[str, Any] = {"names": names[method], "across": across, "down": column == 0}
+            image = heat(axes, matrix, low=0, high=1, colours="viridis", digits=digits, **named)
             axes.set_title(f"block {column + 1}: mean {number(_mean(matrix), 2)}", loc="left", fontweight="normal")
             if column == 0:
                 axes.set_ylabel(title_of(method), fontweight="bold", color="black")

@@ -14,16 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from fedaction.analyses.draw import COLOURS, MARKS, SOFT, canvas, label
-from fedaction.analyses.finding import Finding, Table, number, points
-from fedaction.analyses.study import NotApplicable, Study, plain
+from fedaction.analyses.draw import MARKS, SOFT, canvas, colour, draw_accuracy, draw_target, label
+from fedaction.analyses.finding import Finding, number, points
+from fedaction.analyses.study import NotApplicable, Study
 from fedaction.federation.settings import RecipeError
 from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
 from fedaction.report.clock import RunClock, read_clock, unit_of
 from fedaction.report.page import duration
-from fedaction.runs.metrics import read_rows
-from fedaction.runs.study import list_runs
+from fedaction.report.series import Series, average
 from fedaction.server.devices import FLEETS, deal_devices, fleet_of
 
 Runs = Mapping[str, Sequence[RunClock]]
@@ -37,56 +36,42 @@ SHARE = 0.9
 
 def clock(study: Study) -> Finding:
     """See the module."""
-    runs, seeds, without = _read(study)
+    runs: dict[str, dict[int, RunClock]] = defaultdict(dict)
+    sampled = bool(study.recipe.run.clients_per_round or study.recipe.run.late)
+    for run in study.runs:
+        if (read := read_clock(run.rows, run.folder, sampled)) is not None:
+            runs[run.method][run.seed] = read
     if not runs:
         raise NotApplicable(
             "no run here has a virtual clock; name the devices in the recipe, devices = "
             f"{' or '.join(map(repr, FLEETS))} or a .toml file of your own, and run it again"
         )
-    best = max((last for own in runs.values() if (last := _last(own)) is not None), default=None)
+    clocks = {method: list(seeds.values()) for method, seeds in runs.items()}
+    best = max((last for own in clocks.values() if (last := _last(own)) is not None), default=None)
     target = study.target or (None if best is None else SHARE * best)
-    groups = {method: _groups(study, own) for method, own in runs.items()}
-    clips = any(seed.recordings for own in runs.values() for seed in own)
-    table: list[tuple[str, ...]] = []
-    for method, own in runs.items():
-        table += _rows(method, own, groups[method], target, clips)
+    groups = {method: _group(study, own) for method, own in clocks.items()}
+    clips = any(seed.recordings for own in clocks.values() for seed in own)
+    table = [row for m, own in clocks.items() for row in _rows(m, own, groups[m], target, clips)]
     heads = ["method, devices", "last, %", *(["per video, %"] if clips else []), "virtual time"]
-    heads += [f"to {points(target)} %", "busy, %", "idle, %", "updates", "staleness (most)"]
-    several = max(map(len, runs.values()))
-    spread = f"means of {several} seeds, bands one standard deviation" if several > 1 else f"seed {study.seed}"
+    without = [method for method in dict.fromkeys(run.method for run in study.runs) if method not in runs]
     return Finding(
         title="Methods in one clock",
         caption=f"Above: mean test {study.measure} over clients against virtual time. Below: how long the devices "
-        f"worked (full) and were idle (pale) until the method's last round was over ({spread}). {study.words}",
-        table=Table(tuple(heads), tuple(table)),
+        "worked (full) and were idle (pale) until the method's last round was over "
+        f"({study.describe_seeds(clocks)}).",
+        columns=[*heads, f"to {points(target)} %", "busy, %", "idle, %", "updates", "staleness (most)"],
+        rows=table,
         values={
-            "target": plain(target),
-            "methods": plain({m: _values(own, seeds[m], target) for m, own in runs.items()}),
-            "devices": {m: {name: list(clients) for name, clients in g.items()} for m, g in groups.items()},
+            "target": target,
+            "methods": {method: _values(seeds, target) for method, seeds in runs.items()},
+            "devices": groups,
         },
-        figure=_picture(runs, groups, target, study.measure),
-        notes=_notes(study, target, without, groups),
+        figure=_draw(clocks, groups, target, study.measure),
+        notes=_note(study, target, without, groups),
     )
 
 
-def _read(study: Study) -> tuple[dict[str, list[RunClock]], dict[str, list[int]], list[str]]:
-    """By method, the seeds that have a clock, and which they are; and methods of which none has one."""
-    runs: dict[str, list[RunClock]] = defaultdict(list)
-    seeds: dict[str, list[int]] = defaultdict(list)
-    sampled = bool(study.recipe.run.clients_per_round or study.recipe.run.late)
-    started: list[str] = []
-    for method, seed, home in list_runs(study.recipe, study.folder):
-        if not (home / "metrics.jsonl").exists():
-            continue
-        started.append(method)
-        found = read_clock(read_rows(home / "metrics.jsonl"), home, sampled)
-        if found is not None:
-            runs[method].append(found)
-            seeds[method].append(seed)
-    return dict(runs), dict(seeds), [method for method in dict.fromkeys(started) if method not in runs]
-
-
-def _groups(study: Study, seeds: Sequence[RunClock]) -> dict[str, list[str]]:
+def _group(study: Study, seeds: Sequence[RunClock]) -> dict[str, list[str]]:
     """A method's devices by kind, where the recipe names several kinds; else each for itself, the first few."""
     clients = sorted({client for seed in seeds for client in seed.busy})
     run = study.recipe.run
@@ -103,12 +88,9 @@ def _groups(study: Study, seeds: Sequence[RunClock]) -> dict[str, list[str]]:
             if client in dealt:
                 kinds[dealt[client].name].append(client)
     if len(kinds) > 1 or len(clients) == 1:
-        return {_named(kind, own): own for kind, own in kinds.items()} or {clients[0]: clients}
+        named = {kind if len(own) == 1 else f"{kind} ({len(own)} clients)": own for kind, own in kinds.items()}
+        return named or {clients[0]: clients}
     return {client: [client] for client in clients[:_SHOWN]}
-
-
-def _named(kind: str, clients: Sequence[str]) -> str:
-    return kind if len(clients) == 1 else f"{kind} ({len(clients)} clients)"
 
 
 def _rows(
@@ -116,7 +98,7 @@ def _rows(
 ) -> list[tuple[str, ...]]:
     """The method's own row, and one for each group of its devices where there are several."""
     whole = list(dict.fromkeys(client for seed in seeds for client in seed.busy))
-    reached = [found for seed in seeds if target is not None and (found := seed.time_to(target)) is not None]
+    reached = [time for seed in seeds if target is not None and (time := seed.time_to(target)) is not None]
     when = duration(statistics.fmean(reached)) if reached else "not reached"
     if 0 < len(reached) < len(seeds):
         when += f" ({len(reached)} of {len(seeds)} seeds)"
@@ -148,11 +130,11 @@ def _utilisation(seeds: Sequence[RunClock], clients: Iterable[str]) -> float:
 
 def _over(seeds: Sequence[RunClock], pick: Callable[[RunClock], float | None]) -> float | None:
     """The mean over the seeds that have it."""
-    found = [value for seed in seeds if (value := pick(seed)) is not None]
-    return statistics.fmean(found) if found else None
+    known = [value for seed in seeds if (value := pick(seed)) is not None]
+    return statistics.fmean(known) if known else None
 
 
-def _end(series: Mapping[int, float]) -> float | None:
+def _end(series: Series) -> float | None:
     return series[max(series)] if series else None
 
 
@@ -160,9 +142,9 @@ def _last(seeds: Sequence[RunClock]) -> float | None:
     return _over(seeds, lambda seed: _end(seed.accuracy))
 
 
-def _values(seeds: Sequence[RunClock], numbers: Sequence[int], target: float | None) -> dict[str, Any]:
+def _values(seeds: Mapping[int, RunClock], target: float | None) -> dict[str, Any]:
     """All that the table and the picture are made of."""
-    curve = _curve(seeds)
+    curve = _curve(list(seeds.values()))
     return {
         "rounds": list(curve),
         "seconds": [time for time, _, _ in curve.values()],
@@ -188,25 +170,19 @@ def _values(seeds: Sequence[RunClock], numbers: Sequence[int], target: float | N
                     for client in seed.busy
                 },
             }
-            for which, seed in zip(numbers, seeds, strict=True)
+            for which, seed in seeds.items()
         },
     }
 
 
 def _curve(seeds: Sequence[RunClock]) -> dict[int, tuple[float, float, float]]:
     """By round that all seeds tested: the mean time it was over, the mean accuracy and its standard deviation."""
-    common = sorted(set[int].intersection(*({*seed.accuracy} & {*seed.times} for seed in seeds)))
-    found: dict[int, tuple[float, float, float]] = {}
-    for r in common:
-        values = [seed.accuracy[r] for seed in seeds]
-        spread = statistics.stdev(values) if len(values) > 1 else 0.0
-        found[r] = (statistics.fmean(seed.times[r] for seed in seeds), statistics.fmean(values), spread)
-    return found
+    times = average(seed.times for seed in seeds)
+    accuracies = average(seed.accuracy for seed in seeds)
+    return {r: (times[r][0], *accuracy) for r, accuracy in accuracies.items() if r in times}
 
 
-def _notes(
-    study: Study, target: float | None, without: Sequence[str], groups: Mapping[str, Groups]
-) -> tuple[str, ...]:
+def _note(study: Study, target: float | None, without: Sequence[str], groups: Mapping[str, Groups]) -> list[str]:
     how = (
         "Virtual time is computed from the devices' profiles, not measured: training and transfers, but neither "
         "tests nor the server's own work. Busy (utilisation) is the share of the time, up to the end of the last "
@@ -227,66 +203,44 @@ def _notes(
         notes.append(f"Left out: {names}, which ran without a clock; devices = ... in the recipe gives them one.")
     if any(len(g) == _SHOWN and all(len(own) == 1 for own in g.values()) for g in groups.values()):
         notes.append(f"Of a method's devices at most {_SHOWN} have a row and a bar; all are in the JSON file.")
-    return tuple(notes)
+    return notes
 
 
-# The picture
-
-
-def _picture(runs: Runs, groups: Mapping[str, Groups], target: float | None, measure: str) -> Figure:
+def _draw(runs: Runs, groups: Mapping[str, Groups], target: float | None, measure: str) -> Figure:
     longest = max(statistics.fmean(seed.time for seed in own) for own in runs.values())
     unit, seconds = unit_of(longest)
     bars = sum(len(own) for own in groups.values()) + 0.8 * len(groups)
     figure = canvas(9, 4.3 + 0.24 * bars)
     above, below = figure.subplots(2, 1, height_ratios=[3.5, 0.24 * bars + 0.3])
     for place, (method, own) in enumerate(runs.items()):
-        _line(above, _curve(own), place, title_of(method), seconds)
+        curve = _curve(own)
+        x, mark = [time / seconds for time, _, _ in curve.values()], MARKS[place % len(MARKS)]
+        accuracies = ((mean, std) for _, mean, std in curve.values())
+        draw_accuracy(above, x, accuracies, place, title_of(method), mark if len(x) <= 40 else "")
     if target is not None:
-        above.axhline(100 * target, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-        place_of = above.get_yaxis_transform()
-        above.text(
-            0.995, 100 * target, f"target {points(target)} %", ha="right", va="bottom", transform=place_of, color=SOFT
-        )
+        draw_target(above, target)
     above.set_ylabel(f"test {measure}, %")
-    above.grid(axis="y")
     above.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(len(runs), 6))
-    _bars(below, runs, groups, seconds)
+    _draw_bars(below, runs, groups, seconds)
     for axes in (above, below):
         axes.set_xlim(0, 1.08 * longest / seconds or 1)
         axes.set_xlabel(f"virtual {unit}")
     return figure
 
 
-def _line(axes: Axes, curve: Mapping[int, tuple[float, float, float]], place: int, name: str, unit: float) -> None:
-    x, y = [time / unit for time, _, _ in curve.values()], [100 * mean for _, mean, _ in curve.values()]
-    colour = COLOURS[place % len(COLOURS)]
-    mark = MARKS[place % len(MARKS)] if len(x) <= 40 else ""
-    axes.plot(x, y, marker=mark, markersize=3.5, color=colour, label=name, linewidth=2.2 if place == 0 else 1.5)
-    spread = [100 * std for _, _, std in curve.values()]
-    if any(spread):
-        low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
-        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-
-
-def _bars(axes: Axes, runs: Runs, groups: Mapping[str, Groups], unit: float) -> None:
-    """A bar for each group of devices, as long as its method's time; the part worked in full colour."""
+def _draw_bars(axes: Axes, runs: Runs, groups: Mapping[str, Groups], unit: float) -> None:
+    """A bar for each group of devices, as long as its method's time; the share worked in full colour."""
     row = 0.0
     names: list[tuple[float, str]] = []
     for place, (method, seeds) in enumerate(runs.items()):
-        colour = COLOURS[place % len(COLOURS)]
+        shade = colour(place)
         whole = statistics.fmean(seed.time for seed in seeds) / unit
         for name, clients in groups[method].items():
             used = _utilisation(seeds, clients)
-            axes.barh(row, whole * used, height=0.8, color=colour)
-            axes.barh(row, whole * (1 - used), left=whole * used, height=0.8, color=colour, alpha=0.22)
-            axes.annotate(
-                f"{points(used, 0)} %",
-                (whole, row),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-            )
+            axes.barh(row, whole * used, height=0.8, color=shade)
+            axes.barh(row, whole * (1 - used), left=whole * used, height=0.8, color=shade, alpha=0.22)
+            beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 8}
+            axes.annotate(f"{points(used, 0)} %", (whole, row), **beside)
             names.append((row, f"{title_of(method)}: {label(name, 34)}"))
             row += 1
         row += 0.8

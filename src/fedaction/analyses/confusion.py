@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from fedaction.analyses.draw import canvas, heat, label, scale
-from fedaction.analyses.finding import Finding, Table, points
-from fedaction.analyses.study import NotApplicable, Study, plain
+from fedaction.analyses.finding import Finding, points
+from fedaction.analyses.study import NotApplicable, Study
 from fedaction.methods import title_of
 from fedaction.report.files import Confusion, read_evidence
 
@@ -23,34 +23,33 @@ _NAMED = 24  # classes, at most, for their names to be readable
 
 def confusion(study: Study) -> Finding:
     """See the module."""
-    found = read_evidence(study.folder / "evidence.json").confusion
-    if not found:
+    matrices = read_evidence(study.folder / "evidence.json").confusion
+    if not matrices:
         raise NotApplicable("the run left no evidence of predictions (evidence.json); a finished run does")
     table: list[tuple[str, ...]] = []
     values: dict[str, Any] = {}
-    for client, evidence in found.items():
+    for client, evidence in matrices.items():
         counts = torch.tensor(evidence.matrix, dtype=torch.float64)
-        right = float(counts.diag().sum() / counts.sum()) if counts.sum() else None
+        right, recall = _accuracy(counts), _shares(counts).diag()
         table.append((client, str(int(counts.sum())), points(right), _worst(evidence, counts)))
-        values[client] = {
-            "classes": evidence.classes,
-            "matrix": evidence.matrix,
-            "accuracy": right,
-            "recall": _shares(counts).diag(),
-        }
-    shown = dict(list(found.items())[:_CLIENTS])
-    left = (f"Drawn: the first {_CLIENTS} of {len(found)} clients.",) if len(found) > _CLIENTS else ()
+        values[client] = {"classes": evidence.classes, "matrix": evidence.matrix, "accuracy": right, "recall": recall}
+    left = (f"Drawn: the first {_CLIENTS} of {len(matrices)} clients.",) if len(matrices) > _CLIENTS else ()
     method = title_of(study.recipe.run.method)
     guess = "that of the nearest training recording" if study.measure == "recall at 1" else "what was predicted"
     return Finding(
         title="Confusion matrices",
         caption=f"{method}, each client on its own test set: rows are true actions, columns {guess}, "
-        f"shades the share of the row. {study.words}",
-        table=Table(("client", "test samples", "right, %", "most frequent mistake"), tuple(table)),
-        values={"clients": plain(values)},
-        figure=_picture(shown),
+        "shades the share of the row.",
+        columns=("client", "test samples", "right, %", "most frequent mistake"),
+        rows=table,
+        values={"clients": values},
+        figure=_draw(dict(list(matrices.items())[:_CLIENTS])),
         notes=left,
     )
+
+
+def _accuracy(counts: Tensor) -> float | None:
+    return float(counts.diag().sum() / counts.sum()) if counts.sum() else None
 
 
 def _shares(counts: Tensor) -> Tensor:
@@ -66,25 +65,24 @@ def _worst(evidence: Confusion, counts: Tensor) -> str:
     return f"{evidence.classes[row]} taken for {evidence.classes[column]}, {count} of {total}"
 
 
-def _picture(found: dict[str, Confusion]) -> Figure:
-    columns = min(2, len(found))
-    rows = -(-len(found) // columns)
+def _draw(matrices: dict[str, Confusion]) -> Figure:
+    columns = min(2, len(matrices))
+    rows = -(-len(matrices) // columns)
     figure = canvas(4.6 * columns + 0.6, 4.4 * rows)
     image = None
-    for place, (client, evidence) in enumerate(found.items()):
+    for place, (client, evidence) in enumerate(matrices.items()):
         axes = figure.add_subplot(rows, columns, place + 1)
         counts = torch.tensor(evidence.matrix, dtype=torch.float64)
         names = evidence.classes if len(evidence.classes) <= _NAMED else ()
         image = heat(axes, 100 * _shares(counts), low=0, high=100, colours="Blues", names=names)
         axes.tick_params(labelsize=7)
-        axes.set_xticks([i - 0.5 for i in range(1, len(counts))], minor=True)
-        axes.set_yticks([i - 0.5 for i in range(1, len(counts))], minor=True)
+        borders = [i - 0.5 for i in range(1, len(counts))]
+        axes.set_xticks(borders, minor=True)
+        axes.set_yticks(borders, minor=True)
         axes.grid(which="minor", linewidth=0.4)
         axes.tick_params(which="minor", length=0)
-        right = points(float(counts.diag().sum() / counts.sum())) if counts.sum() else "–"
-        axes.set_title(f"{label(client, 28)}: {right} % right", loc="left")
-        axes.set_ylabel("true action")
-        axes.set_xlabel("predicted action")
+        axes.set_title(f"{label(client, 28)}: {points(_accuracy(counts))} % right", loc="left")
+        axes.set(ylabel="true action", xlabel="predicted action")
     if image is not None:
         scale(figure, image, figure.axes, "share of the row, %", shrink=0.8 / rows, aspect=30)
     return figure

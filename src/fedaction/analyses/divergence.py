@@ -7,181 +7,145 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from fedaction.analyses.curves import over_seeds
-from fedaction.analyses.draw import COLOURS, canvas, label, whole_rounds
-from fedaction.analyses.finding import Finding, Table, number, points, significant
-from fedaction.analyses.study import NotApplicable, Study, plain
-from fedaction.evaluation.divergence import OWN, SENT, Consistency, consistency, deviations
+from fedaction.analyses.draw import canvas, colour, label, whole_rounds
+from fedaction.analyses.finding import Finding, number, points, significant
+from fedaction.analyses.study import NotApplicable, Study
+from fedaction.evaluation.divergence import OWN, SENT, consistency, deviations
 from fedaction.methods import title_of
-from fedaction.runs.metrics import read_rows
-from fedaction.runs.study import list_runs
+from fedaction.report.series import Series, average, tabulate
+from fedaction.runs.metrics import Row
 
-_DRAWN = 6  # parts of a network
-
-
-@dataclass(frozen=True)
-class Spread:
-    """One seed's distances of one part of the network.
-
-    Attributes:
-        distances: the mean over clients, by round.
-        deviations: the standard deviation over clients, by round.
-        clients: how many clients a round has, on average.
-    """
-
-    distances: Mapping[int, float]
-    deviations: Mapping[int, float]
-    clients: float
+_DRAWN = 6  # modules of a network
 
 
-Parts = Mapping[str, Sequence[Spread]]
-"""The seeds of each part, by the name that its rows in the metrics have."""
+class Spread(NamedTuple):
+    """One seed's distances of one module of the network."""
+
+    distances: Series  # the mean over clients, by round
+    deviations: Series  # the standard deviation over clients, by round
+    clients: float  # how many clients a round has, on average
 
 
-def spreads_of(path: Path) -> dict[str, Spread]:
-    """What a run's metrics say of each part of the network, at rounds that have two clients or more."""
-    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in read_rows(path) if path.exists() else []:
-        if row.split == "train" and row.name.startswith((SENT, OWN)) and row.value is not None:
-            found[row.name][row.round].append(float(row.value))
-    spreads: dict[str, Spread] = {}
-    for name, by_round in found.items():
-        several = {r: values for r, values in by_round.items() if len(values) > 1}
-        means = {r: statistics.fmean(values) for r, values in sorted(several.items())}
-        clients = statistics.fmean(map(len, by_round.values()))
-        spreads[name] = Spread(means, deviations(several), clients)
-    return spreads
+Modules = Mapping[str, Sequence[Spread]]
+"""The seeds of each module, by the name that its rows in the metrics have."""
 
 
 def divergence(study: Study) -> Finding:
     """See the module."""
-    found: dict[str, dict[str, list[Spread]]] = defaultdict(lambda: defaultdict(list))
-    for method, _, home in list_runs(study.recipe, study.folder):
-        for name, spread in spreads_of(home / "metrics.jsonl").items():
-            found[method][name].append(spread)
-    if not found:
+    spreads: dict[str, dict[str, list[Spread]]] = defaultdict(lambda: defaultdict(list))
+    for run in study.runs:
+        for name, spread in _read_spreads(run.rows).items():
+            spreads[run.method][name].append(spread)
+    if not spreads:
         raise NotApplicable(
             "no round says how far clients' models went from the one that they were sent; set update_distances = "
             "true in the recipe and run it again"
         )
-    shown = {
-        method: {name: known for name, seeds in parts.items() if (known := [s for s in seeds if s.deviations])}
-        for method, parts in found.items()
-    }
-    alone = [method for method, parts in shown.items() if not parts]
-    shown = {method: parts for method, parts in shown.items() if parts}
+    shown: dict[str, Modules] = {}
+    for method, modules in spreads.items():
+        several = {name: [seed for seed in seeds if seed.deviations] for name, seeds in modules.items()}
+        shown[method] = {name: seeds for name, seeds in several.items() if seeds}
+    alone = [method for method, modules in shown.items() if not modules]
+    shown = {method: modules for method, modules in shown.items() if modules}
     if not shown:
         raise NotApplicable("a deviation is over the clients of a round, and no round here has two of them")
     table: list[tuple[str, ...]] = []
-    values: dict[str, Any] = {}
-    for method, parts in shown.items():
-        values[method] = {name: _values(seeds) for name, seeds in parts.items()}
-        table += [(f"{title_of(method)}, {words(name)}", *_cells(seeds)) for name, seeds in parts.items()]
+    values: dict[str, dict[str, Any]] = defaultdict(dict)
+    for method, modules in shown.items():
+        for name, seeds in modules.items():
+            values[method][name], cells = _measure(seeds)
+            table.append((f"{title_of(method)}, {_describe(name)}", *cells))
+    heads = ["method, part", "clients a round", "mean distance", "deviation, mean", "its own deviation"]
     return Finding(
         title="How unlike clients' updates are",
         caption="Standard deviation, over the clients of a round, of the L2 distance between the model that a client "
-        f"was sent and the one that it trained, by part of the network. {study.words}",
-        table=Table(
-            (
-                "method, part",
-                "clients a round",
-                "mean distance",
-                "deviation, mean",
-                "its own deviation",
-                "that, % of the mean",
-                "first tenth",
-                "last tenth",
-            ),
-            tuple(table),
-        ),
-        values={"methods": plain(values)},
-        figure=_picture(shown),
-        notes=_notes(shown, alone),
+        "was sent and the one that it trained, by part of the network.",
+        columns=[*heads, "that, % of the mean", "first tenth", "last tenth"],
+        rows=table,
+        values={"methods": values},
+        figure=_draw(shown),
+        notes=_note(shown, alone),
     )
 
 
-def words(name: str) -> str:
-    """A part of the network by the name of its rows."""
+def _read_spreads(rows: Iterable[Row]) -> dict[str, Spread]:
+    """What a run's metrics say of each module of the network, at rounds that have two clients or more."""
+    spreads: dict[str, Spread] = {}
+    for (split, name), by_client in tabulate(rows).items():
+        if split != "train" or not name.startswith((SENT, OWN)):
+            continue
+        by_round: dict[int, list[float]] = defaultdict(list)
+        for series in by_client.values():
+            for round, distance in series.items():
+                by_round[round].append(distance)
+        means = {r: statistics.fmean(values) for r, values in sorted(by_round.items()) if len(values) > 1}
+        spreads[name] = Spread(means, deviations(by_round), statistics.fmean(map(len, by_round.values())))
+    return spreads
+
+
+def _describe(name: str) -> str:
+    """A module of the network by the name of its rows."""
     return f"{name.removeprefix(OWN)} (own)" if name.startswith(OWN) else name.removeprefix(SENT)
 
 
-def _values(seeds: Sequence[Spread]) -> dict[str, Any]:
-    curve, means = over_seeds([{**s.deviations} for s in seeds]), over_seeds([{**s.distances} for s in seeds])
-    return {
+def _measure(seeds: Sequence[Spread]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The numbers of one module, means over seeds; and the cells of its row."""
+    curve, means = average(seed.deviations for seed in seeds), average(seed.distances for seed in seeds)
+    clients = statistics.fmean(seed.clients for seed in seeds)
+    each = [asdict(consistency(seed.deviations)) for seed in seeds]
+    numbers = {name: statistics.fmean(one[name] for one in each) for name in each[0]}
+    values = {
         "rounds": list(curve),
         "deviation": [mean for mean, _ in curve.values()],
         "distance": [mean for mean, _ in means.values()],
-        "clients": statistics.fmean(seed.clients for seed in seeds),
-        **_numbers(seeds),
+        "clients": clients,
+        **numbers,
     }
-
-
-def _numbers(seeds: Sequence[Spread]) -> dict[str, float]:
-    """`Consistency` of each seed's curve, means over seeds."""
-    found = [consistency(seed.deviations) for seed in seeds]
-    return {f.name: statistics.fmean(getattr(one, f.name) for one in found) for f in fields(Consistency)}
-
-
-def _cells(seeds: Sequence[Spread]) -> tuple[str, ...]:
-    numbers = _numbers(seeds)
     distance = statistics.fmean(statistics.fmean(seed.distances.values()) for seed in seeds)
     share = numbers["variation"] / numbers["mean"] if numbers["mean"] else None
-    return (
-        number(statistics.fmean(seed.clients for seed in seeds), 1),
-        significant(distance),
-        significant(numbers["mean"]),
-        significant(numbers["variation"]),
-        points(share),
-        significant(numbers["first"]),
-        significant(numbers["last"]),
-    )
+    written = {name: significant(value) for name, value in numbers.items()}
+    cells = (number(clients, 1), significant(distance), written["mean"], written["variation"], points(share))
+    return values, (*cells, written["first"], written["last"])
 
 
-def _notes(shown: Mapping[str, Parts], alone: Sequence[str]) -> tuple[str, ...]:
+def _note(shown: Mapping[str, Modules], alone: Sequence[str]) -> list[str]:
     notes = [
         "Distances are over parameters, without the statistics of normalisation, in the weights' own unit; the "
         "parts of a network are those of its tensors' names. Deviations are with n - 1, over clients whose updates "
         "were used, at rounds with two or more of them; of a client with several updates in a round, their mean. Its "
         "own deviation: of the deviation, over rounds. First and last tenth: its mean over a tenth of the rounds."
     ]
-    own = {words(name) for parts in shown.values() for name in parts if name.startswith(OWN)}
+    own = {_describe(name) for modules in shown.values() for name in modules if name.startswith(OWN)}
     if own:
         notes.append(
             f"{', '.join(sorted(own))}: stays with clients, so that there is no global one to be distant from; shown "
             "is how far it went from the client's own of before. Fig. 5 of the paper shares the head: heads = "
             '"shared" where the recipe has that key.'
         )
-    if any(len(parts) > _DRAWN for parts in shown.values()):
+    if any(len(modules) > _DRAWN for modules in shown.values()):
         notes.append(f"Drawn: the first {_DRAWN} parts of each network; all are in the table.")
     if alone:
         notes.append(f"Left out: {', '.join(map(title_of, alone))}, of which no round has two clients.")
-    return tuple(notes)
+    return notes
 
 
-def _picture(shown: Mapping[str, Parts]) -> Figure:
+def _draw(shown: Mapping[str, Modules]) -> Figure:
     figure = canvas(9, 0.5 + 2.9 * len(shown))
-    modules = list(dict.fromkeys(name.split("/")[1] for parts in shown.values() for name in parts))
-    for place, (method, parts) in enumerate(shown.items()):
+    places = list(dict.fromkeys(name.split("/")[1] for modules in shown.values() for name in modules))
+    for place, (method, modules) in enumerate(shown.items()):
         axes = figure.add_subplot(len(shown), 1, place + 1)
-        for name, seeds in list(parts.items())[:_DRAWN]:
-            curve = over_seeds([{**seed.deviations} for seed in seeds])
-            colour = COLOURS[modules.index(name.split("/")[1]) % len(COLOURS)]
-            axes.plot(
-                list(curve),
-                [mean for mean, _ in curve.values()],
-                "--" if name.startswith(OWN) else "-",
-                color=colour,
-                linewidth=1.3,
-                label=label(words(name), 30),
-                marker="o" if len(curve) == 1 else "",
-            )
+        for name, seeds in list(modules.items())[:_DRAWN]:
+            curve = average(seed.deviations for seed in seeds)
+            x, y = list(curve), [mean for mean, _ in curve.values()]
+            dash, mark = "--" if name.startswith(OWN) else "-", "o" if len(curve) == 1 else ""
+            shade, words = colour(places.index(name.split("/")[1])), label(_describe(name), 30)
+            axes.plot(x, y, dash, color=shade, linewidth=1.3, label=words, marker=mark)
         axes.set_ylim(bottom=0)
         axes.set_title(title_of(method), loc="left")
         axes.set_ylabel("deviation of the L2 distance")

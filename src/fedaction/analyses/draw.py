@@ -9,7 +9,7 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -89,6 +89,31 @@ def scale(figure: Figure, image: Any, panels: Sequence[Axes], words: str, **opti
     return bar
 
 
+def colour(place: int) -> str:
+    """The colour of the method at a place."""
+    return COLOURS[place % len(COLOURS)]
+
+
+def draw_accuracy(
+    axes: Axes, x: Sequence[float], curve: Iterable[tuple[float, float]], place: int, name: str, mark: str = ""
+) -> None:
+    """A method's line over x, in per cent, from means and standard deviations (shares, 0 to 1), which are a band."""
+    y, spread = zip(*((100 * mean, 100 * std) for mean, std in curve), strict=True) if x else ((), ())
+    width, dash = 2.2 if place == 0 else 1.5, "-" if place < len(COLOURS) else "--"
+    axes.plot(x, y, dash, marker=mark, markersize=3.5, color=colour(place), label=name, linewidth=width)
+    if any(spread):
+        low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
+        axes.fill_between(x, low, high, color=colour(place), alpha=0.15, linewidth=0)
+    axes.grid(visible=True, axis="y")
+
+
+def draw_target(axes: Axes, target: float) -> None:
+    """A dashed line at an accuracy, 0 to 1, on an axis in per cent."""
+    axes.axhline(100 * target, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    words, place = f"target {100 * target:.1f} %", axes.get_yaxis_transform()
+    axes.text(0.995, 100 * target, words, ha="right", va="bottom", transform=place, color=SOFT)
+
+
 def label(text: str, most: int = 20) -> str:
     """A name that fits on a picture: printable, and cut in the middle where it is long."""
     text = "".join(c if c.isprintable() else " " for c in text)
@@ -108,32 +133,16 @@ def heat(
     down: bool = True,
     digits: int | None = None,
 ) -> Any:
-    """A matrix as shaded cells.
+    """A (rows, columns) matrix as cells in the colours of a colour map, from `low` to `high`; for a colour bar.
 
-    Args:
-        axes: where.
-        matrix: (rows, columns).
-        low: the value of the first colour.
-        high: of the last.
-        colours: a colour map's name.
-        names: of rows and columns alike, where they are written.
-        across: whether columns are named.
-        down: whether rows are named.
-        digits: decimals of the numbers in the cells; None: no numbers.
-
-    Returns:
-        What a colour bar is made for.
+    `names` are of rows and columns alike, written unless `down` or `across` is false; `digits` are the decimals of
+    the numbers in the cells, None for no numbers.
     """
     image = axes.imshow(matrix.cpu().numpy(), vmin=low, vmax=high, cmap=colours, aspect="equal")
     short = [label(name) for name in names]
-    if short and across:
-        axes.set_xticks(range(len(short)), short, rotation=45, ha="right", rotation_mode="anchor")
-    else:
-        axes.set_xticks([])
-    if short and down:
-        axes.set_yticks(range(len(short)), short)
-    else:
-        axes.set_yticks([])
+    columns, rows = short if across else [], short if down else []
+    axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(rows)), rows)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set(visible=True, color=RULE)
@@ -143,13 +152,6 @@ def heat(
                 if math.isfinite(value):
                     red, green, blue, _ = image.cmap(image.norm(value))
                     bright = 0.3 * red + 0.59 * green + 0.11 * blue
-                    axes.text(
-                        c,
-                        r,
-                        f"{value:.{digits}f}",
-                        ha="center",
-                        va="center",
-                        fontsize=7.5,
-                        color=INK if bright > 0.5 else "white",
-                    )
+                    ink = INK if bright > 0.5 else "white"
+                    axes.text(c, r, f"{value:.{digits}f}", ha="center", va="center", fontsize=7.5, color=ink)
     return image

@@ -2,74 +2,68 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedaction.analyses.cka import cka
 from fedaction.analyses.clock import clock
-from fedaction.analyses.coefficients import coefficients
 from fedaction.analyses.confusion import confusion
 from fedaction.analyses.curves import curves
-from fedaction.analyses.discriminator import discriminator
 from fedaction.analyses.divergence import divergence
 from fedaction.analyses.draw import drawing, svg
 from fedaction.analyses.epsilon import epsilon
-from fedaction.analyses.finding import Finding
+from fedaction.analyses.finding import Finding, plain
 from fedaction.analyses.landscape import landscape
+from fedaction.analyses.modalities import discriminator, subspaces
 from fedaction.analyses.study import NotApplicable, Study
-from fedaction.analyses.subspaces import subspaces
 from fedaction.analyses.target import to_target
-from fedaction.analyses.topology import topology
+from fedaction.analyses.topology import coefficients, topology
 from fedaction.federation.files import lock_folder, write_atomically, write_json
+from fedaction.federation.settings import nearest
 from fedaction.report import write_report
 
-Say = Callable[[str], None]
-ANALYSES: dict[str, Callable[[Study, Say], Finding]] = {
-    "curves": lambda study, _: curves(study),
-    "clock": lambda study, _: clock(study),
-    "target": lambda study, _: to_target(study),
-    "confusion": lambda study, _: confusion(study),
-    "topology": lambda study, _: topology(study),
-    "coefficients": lambda study, _: coefficients(study),
+ANALYSES: dict[str, Callable[[Study], Finding]] = {
+    "curves": curves,
+    "clock": clock,
+    "target": to_target,
+    "confusion": confusion,
+    "topology": topology,
+    "coefficients": coefficients,
     "cka": cka,
     "landscape": landscape,
-    "divergence": lambda study, _: divergence(study),
+    "divergence": divergence,
     "epsilon": epsilon,
     "subspaces": subspaces,
-    "discriminator": lambda study, _: discriminator(study),
+    "discriminator": discriminator,
 }
 """Analyses by name, in the order that the report shows them."""
 
 
 @dataclass
 class Analysed:
-    """What `analyse` did.
+    """What `analyse` did."""
 
-    Attributes:
-        found: by analysis, what its JSON file holds.
-        pictures: by analysis, its SVG file.
-        left_out: by analysis, why it does not apply to this run.
-        report: the report, with the pictures in it.
-    """
-
-    report: Path
-    found: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
-    pictures: dict[str, Path] = field(default_factory=dict[str, Path])
-    left_out: dict[str, str] = field(default_factory=dict[str, str])
+    report: Path  # the report, with the pictures in it
+    # by analysis, what its JSON file holds
+    records: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    pictures: dict[str, Path] = field(default_factory=dict[str, Path])  # by analysis, its SVG file
+    left_out: dict[str, str] = field(default_factory=dict[str, str])  # by analysis, why it does not apply to this run
 
 
 def analyse(
-    folder: Path, names: Sequence[str] = (), say: Say = lambda _: None, target: float | None = None
+    folder: Path,
+    names: Sequence[str] = (),
+    say: Callable[[str], None] = lambda _: None,
+    target: float | None = None,
 ) -> Analysed:
     """Analyses a run from its last checkpoint and writes its report again.
 
     Args:
         folder: the run directory.
         names: which analyses; none: all that apply.
-        say: hears how it goes.
+        say: called with what is being done.
         target: for `clock` and `target`, the mean test accuracy (0..1) that the way to is measured; None: 0.9 of the
             best method's, and for `target` what a centralised baseline has, where there is one.
 
@@ -79,9 +73,8 @@ def analyse(
     """
     for name in names:
         if name not in ANALYSES:
-            close = difflib.get_close_matches(name, ANALYSES, n=1, cutoff=0.4)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"there is no analysis {name!r}{hint}; there are {', '.join(ANALYSES)}")
+            near = nearest(name, ANALYSES)
+            raise ValueError(f"there is no analysis {name!r}{near}; there are {', '.join(ANALYSES)}")
     with lock_folder(folder):
         study = Study(folder, target)
         done = Analysed(folder / "report.html")
@@ -89,26 +82,27 @@ def analyse(
             if names and name not in names:
                 continue
             say(name)
+            study.say = lambda client, name=name: say(f"{name}: {client}")
             try:
                 with drawing():
-                    finding = work(study, say)
+                    finding = work(study)
                     picture = svg(finding.figure, study.words)
             except NotApplicable as reason:
                 done.left_out[name] = str(reason)
                 continue
             path = folder / "analyses" / f"{name}.svg"
             write_atomically(path, picture)
-            record = {
+            record: dict[str, Any] = {
                 "name": name,
                 "place": place,
                 "round": study.round,
                 "title": finding.title,
-                "caption": finding.caption,
+                "caption": f"{finding.caption} {study.words}",
                 "notes": finding.notes,
-                "table": asdict(finding.table),
-                "values": finding.values,
+                "table": {"columns": tuple(finding.columns), "rows": tuple(finding.rows)},
+                "values": plain(finding.values),
             }
             write_json(path.with_suffix(".json"), record)
-            done.found[name], done.pictures[name] = record, path
+            done.records[name], done.pictures[name] = record, path
         write_report(folder)
     return done

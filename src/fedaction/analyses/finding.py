@@ -1,41 +1,27 @@
-"""What an analysis gives back."""
+"""What an analysis gives back, and how its numbers are written."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class Table:
-    """A small table, cells already written out; units are in the heads."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One analysis of one run.
+    """One analysis of one run."""
 
-    Attributes:
-        title: what it is.
-        caption: what the picture shows, of which data: a line or two.
-        table: the main numbers.
-        values: all numbers, as JSON has them.
-        figure: the picture.
-        notes: what a reader must know: how it was measured, what was left out.
-    """
-
-    title: str
-    caption: str
-    table: Table
-    values: Mapping[str, Any]
-    figure: Figure
-    notes: tuple[str, ...] = ()
+    title: str  # what it is
+    caption: str  # what the picture shows, a line or two; which data and run it is of is added
+    columns: Sequence[str]  # heads of the table of the main numbers, with units
+    rows: Sequence[tuple[str, ...]]  # its cells, written out
+    values: Mapping[str, Any]  # all numbers; `plain` makes JSON of them
+    figure: Figure  # the picture
+    notes: Sequence[str] = ()  # what a reader must know: how it was measured, what was left out
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -51,3 +37,16 @@ def significant(value: float, digits: int = 3) -> str:
 def points(share: float | None, digits: int = 1) -> str:
     """A share, 0 to 1, in per cent or percentage points."""
     return "–" if share is None else number(100 * share, digits)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: six significant digits, None for what is not finite."""
+    if isinstance(value, Tensor):
+        return plain(value.detach().cpu().tolist())  # pyright: ignore[reportUnknownMemberType]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedaction.analyses.study import NotApplicable, Trained
+from fedaction.analyses.study import NotApplicable, Study, Trained, some
 from fedaction.data.client import ClientData
 from fedaction.data.layout import Layout
 from fedaction.data.samples import Samples
@@ -17,6 +17,7 @@ from fedaction.evaluation.features import in_batches
 from fedaction.evaluation.joints import known_share, map_joints
 from fedaction.federation.seeds import generator
 
+Chosen = tuple[str, Trained, dict[str, ClientData]]
 _KNOWN = 0.5  # of a client's joints that a source must have by name
 
 
@@ -41,17 +42,30 @@ def comparable(clients: Mapping[str, ClientData]) -> tuple[dict[str, ClientData]
     return {name: c for name, c in tested.items() if name not in left}, (note,) if left else ()
 
 
+def choose(study: Study, methods: int, clients: int, alone: str) -> tuple[list[Chosen], tuple[str, ...]]:
+    """The first methods, each with its federation and the first of its comparable clients; and notes.
+
+    `alone` is why a single client is not enough.
+    """
+    names, notes = study.first(methods)
+    chosen: list[Chosen] = []
+    for method in names:
+        trained = study.trained(method)
+        able, left_out = comparable(trained.clients)
+        able, few = some(able, clients)
+        if len(able) < 2:
+            raise NotApplicable(alone)
+        notes += tuple(note for note in left_out + few if note not in notes)
+        chosen.append((method, trained, able))
+    return chosen, notes
+
+
 @dataclass(frozen=True)
 class Inputs:
-    """Test sequences that every one of some clients can be shown.
+    """Test sequences that every one of some clients can be shown."""
 
-    Attributes:
-        rows: by source client, which of its test sequences.
-        clients: all clients.
-    """
-
-    rows: Mapping[str, Tensor]
-    clients: Mapping[str, ClientData]
+    rows: Mapping[str, Tensor]  # by source client, which of its test sequences
+    clients: Mapping[str, ClientData]  # all clients
 
     def __len__(self) -> int:
         return sum(len(rows) for rows in self.rows.values())
@@ -87,7 +101,7 @@ def common_inputs(clients: Mapping[str, ClientData], most: int, seed: int) -> In
 def probabilities(trained: Trained, client: str, x: Tensor) -> Tensor:
     """(N, classes) of (N, ...) samples under a client's network, on the CPU."""
     net = trained.net(client)
-    logits = in_batches(lambda part: net(part.to(trained.device)), x)
+    logits = in_batches(lambda batch: net(batch.to(trained.device)), x)
     return logits.float().softmax(-1).cpu()
 
 

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from fedaction.analyses.draw import COLOURS, canvas, scale
-from fedaction.analyses.finding import Finding, Table, number, points, significant
+from fedaction.analyses.draw import canvas, colour, scale
+from fedaction.analyses.finding import Finding, number, points, significant
 from fedaction.analyses.inputs import subset
-from fedaction.analyses.study import NotApplicable, Study, Trained, plain, some
+from fedaction.analyses.study import NotApplicable, Study, Trained, some
 from fedaction.data.client import ClientData
 from fedaction.engines.base import Applied
 from fedaction.evaluation.landscape import filter_direction, loss_surface, shape_of
@@ -36,7 +36,7 @@ RADIUS, STEPS = 1.0, 17
 _METHODS, _CLIENTS, _SAMPLES = 3, 5, 16
 
 
-def landscape(study: Study, say: Callable[[str], None]) -> Finding:
+def landscape(study: Study) -> Finding:
     """See the module."""
     methods, notes = study.first(_METHODS)
     compared = {method: study.trained(method) for method in methods}
@@ -44,7 +44,7 @@ def landscape(study: Study, say: Callable[[str], None]) -> Finding:
     for method in [m for m, trained in compared.items() if (trained.method.task is None) is not (task is None)]:
         notes += (f"Left out: {title_of(method)}, which has another loss.",)
         del compared[method]
-    found: dict[str, dict[str, Tensor]] = {}  # by method and client
+    surfaces: dict[str, dict[str, Tensor]] = {}  # by method and client
     together = _together(study, compared) if task is not None else {}
     for method, trained in compared.items():
         data = together or {k: c for k, c in trained.clients.items() if len(c.train) and k in _taught(trained)}
@@ -52,26 +52,18 @@ def landscape(study: Study, say: Callable[[str], None]) -> Finding:
         if not able:
             raise NotApplicable(f"no client with training samples has taken part in {title_of(method)}")
         notes += tuple(note for note in few if note not in notes)
-        surfaces = trained.each(partial(_surface, trained, able), able, lambda what: say(f"landscape: {what}"))
-        found[method] = dict(zip(able, surfaces, strict=True))
+        surfaces[method] = dict(zip(able, trained.each(partial(_surface, trained, able), able), strict=True))
     unit, loss = ("nats", "cross-entropy, nats") if task is None else ("loss", f"loss of {type(task).__name__}")
-    means = {method: torch.stack(list(surfaces.values())).mean(0) for method, surfaces in found.items()}
+    means = {method: torch.stack(list(own.values())).mean(0) for method, own in surfaces.items()}
     rows: list[tuple[str, ...]] = []
     values: dict[str, Any] = {}
-    for method, surfaces in found.items():
+    for method, own in surfaces.items():
         shape = shape_of(means[method], RADIUS)
-        rows.append(
-            (
-                title_of(method),
-                number(shape.centre),
-                significant(shape.curvature),
-                points(shape.concave),
-                points(shape.flat),
-            )
-        )
+        shares = points(shape.concave), points(shape.flat)
+        rows.append((title_of(method), number(shape.centre), significant(shape.curvature), *shares))
         values[method] = {
             "mean": {**asdict(shape), "surface": means[method]},
-            "clients": {client: asdict(shape_of(surface, RADIUS)) for client, surface in surfaces.items()},
+            "clients": {client: asdict(shape_of(surface, RADIUS)) for client, surface in own.items()},
         }
     what = (
         f"Cross-entropy of the predictions for up to {_SAMPLES} of each client's training sequences, without "
@@ -91,10 +83,11 @@ def landscape(study: Study, say: Callable[[str], None]) -> Finding:
     return Finding(
         title="Loss landscape",
         caption="Training loss on a plane through the trained weights (the cross), mean over clients; 1 unit is the "
-        f"length of the weights themselves. {study.words}",
-        table=Table(("method", f"centre, {unit}", f"curvature, {unit}/unit²", "concave, %", "flat, %"), tuple(rows)),
-        values={"radius": RADIUS, "steps": STEPS, "loss": loss, "methods": plain(values)},
-        figure=_picture(means, loss),
+        "length of the weights themselves.",
+        columns=("method", f"centre, {unit}", f"curvature, {unit}/unit²", "concave, %", "flat, %"),
+        rows=rows,
+        values={"radius": RADIUS, "steps": STEPS, "loss": loss, "methods": values},
+        figure=_draw(means, loss),
         notes=(how, *notes),
     )
 
@@ -106,13 +99,15 @@ def _taught(trained: Trained) -> set[str]:
 
 def _together(study: Study, compared: Mapping[str, Trained]) -> dict[str, ClientData]:
     """The clients that every method has learned from: all methods are shown the same recordings."""
-    found = {name: client for name, client in study.clients.items() if len(client.train)}
-    for trained in compared.values():
-        taught = _taught(trained)
-        found = {name: client for name, client in found.items() if name in taught or EVERYONE in taught}
-    if not found:
+    taught = [_taught(trained) for trained in compared.values()]
+    together = {
+        name: client
+        for name, client in study.clients.items()
+        if len(client.train) and all(name in names or EVERYONE in names for names in taught)
+    }
+    if not together:
         raise NotApplicable(f"no client has taken part in all of {', '.join(map(title_of, compared))}")
-    return found
+    return together
 
 
 def _surface(trained: Trained, clients: Mapping[str, ClientData], client: str) -> Tensor:
@@ -120,7 +115,7 @@ def _surface(trained: Trained, clients: Mapping[str, ClientData], client: str) -
     loss_of = _loss(trained, clients[client], net)
     weights = {name: tensor.detach() for name, tensor in net.tensors.items()}
     if trained.method.task is not None:
-        weights |= trained.method.begin(weights)  # which of two heads a client would go on with
+        weights |= trained.method.begin(weights)  # which of two heads a client would train
     moved = [name for name, leaf in leaves.items() if leaf.kind == "parameter"]
     one, other = (filter_direction(weights, moved, trained.seed, axis) for axis in (0, 1))
     if not one:
@@ -147,7 +142,7 @@ def _loss(trained: Trained, client: ClientData, net: Applied) -> Callable[[Tree]
     return loss
 
 
-def _picture(means: dict[str, Tensor], words: str) -> Figure:
+def _draw(means: dict[str, Tensor], words: str) -> Figure:
     """Contours on one scale for all methods, and the loss along both axes."""
     figure = canvas(3.7 * len(means) + 1.2, 6.6)
     grid = figure.add_gridspec(2, len(means), height_ratios=[3.7, 2.6])
@@ -181,14 +176,13 @@ def _picture(means: dict[str, Tensor], words: str) -> Figure:
     axes = figure.add_subplot(grid[1, :])
     middle = STEPS // 2
     for place, (method, surface) in enumerate(means.items()):
-        colour = COLOURS[place % len(COLOURS)]
-        axes.plot(places, surface[:, middle].tolist(), color=colour, label=f"{title_of(method)}, first direction")
-        axes.plot(places, surface[middle].tolist(), "--", color=colour, label=f"{title_of(method)}, second direction")
+        shade = colour(place)
+        axes.plot(places, surface[:, middle].tolist(), color=shade, label=f"{title_of(method)}, first direction")
+        axes.plot(places, surface[middle].tolist(), "--", color=shade, label=f"{title_of(method)}, second direction")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(_short)
     axes.yaxis.set_minor_formatter(_short)
-    axes.set_xlabel("distance from the trained weights, in their own length")
-    axes.set_ylabel(words)
+    axes.set(xlabel="distance from the trained weights, in their own length", ylabel=words)
     axes.set_title("Along the two directions", loc="left")
     axes.grid(axis="y", which="both")
     axes.legend(ncols=len(means), fontsize=8)

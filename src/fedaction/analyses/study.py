@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
 
 from fedaction.data.client import ClientData
 from fedaction.data.samples import in_memory
@@ -24,7 +22,7 @@ from fedaction.methods.base import Batch
 from fedaction.methods.start import first_tensors, fresh
 from fedaction.runs.assembly import Assembly
 from fedaction.runs.checkpoint import RunState, latest_checkpoint
-from fedaction.runs.metrics import metric_name
+from fedaction.runs.metrics import Row, metric_name, read_rows
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.study import list_runs, load_clients
 
@@ -35,11 +33,23 @@ class NotApplicable(Exception):
     """An analysis that a run has nothing for; the message says why."""
 
 
+class SeedRun(NamedTuple):
+    """One seed of one method: its directory and its metrics."""
+
+    method: str
+    seed: int
+    folder: Path
+    rows: list[Row]
+
+
 class Trained:
     """One method's federation, as its last checkpoint has it."""
 
-    def __init__(self, recipe: Recipe, clients: Mapping[str, ClientData], state: RunState) -> None:
-        """`recipe` names one method and one seed."""
+    def __init__(
+        self, recipe: Recipe, clients: Mapping[str, ClientData], state: RunState, say: Callable[[str], None]
+    ) -> None:
+        """`recipe` names one method and one seed; `say` is called with which client is done."""
+        self.say = say
         anywhere = recipe.run.model_copy(update={"device": "auto"})  # it may have been trained on another machine
         self.assembly = Assembly.of(Recipe(anywhere, recipe.source, recipe.methods), clients)
         self.method, self.seed, self.device = self.assembly.method, self.assembly.seed, self.assembly.device
@@ -75,9 +85,7 @@ class Trained:
             changes = self.method.adapt(net, Batch(train.x, train.y.to(train.x.device)))
         return Applied(net.module, {**net.tensors, **changes})
 
-    def each(
-        self, work: Callable[[str], Result], clients: Iterable[str], say: Callable[[str], None]
-    ) -> Iterator[Result]:
+    def each(self, work: Callable[[str], Result], clients: Iterable[str]) -> Iterator[Result]:
         """The results of work on each client, in their order: side by side on the cores, with one torch thread each.
 
         So the arithmetic of a client is the same on every number of cores.
@@ -88,7 +96,7 @@ class Trained:
         try:
             names = list(clients)
             for name, result in zip(names, pool.map(work, names), strict=True):
-                say(f"{self.method.title}, {name}")
+                self.say(f"{self.method.title}, {name}")
                 yield result
         finally:
             pool.shutdown(cancel_futures=True)
@@ -102,6 +110,7 @@ class Study:
 
         `target` is the accuracy that `clock` and `target` measure the way to; None: they choose one.
         """
+        self.say: Callable[[str], None] = lambda _: None  # called with what is done, while an analysis computes
         if target is not None and not 0 < target <= 1:
             raise ValueError(f"the target is an accuracy above 0 and up to 1 (0.6 for 60 %), got {target}")
         if not (folder / "recipe.toml").exists():
@@ -140,10 +149,20 @@ class Study:
         """The clients' data."""
         return load_clients(self.recipe)
 
+    @cached_property
+    def runs(self) -> list[SeedRun]:
+        """Every run that has begun, of all methods and seeds."""
+        runs = ((m, seed, home, home / "metrics.jsonl") for m, seed, home in list_runs(self.recipe, self.folder))
+        return [SeedRun(m, seed, home, read_rows(table)) for m, seed, home, table in runs if table.exists()]
+
+    def describe_seeds(self, by_method: Mapping[str, Sized], bands: bool = True) -> str:
+        """How many seeds means are of, from the most that any of the methods has; or which one."""
+        most = max(map(len, by_method.values()))
+        return f"means of {most} seeds{', bands one standard deviation' * bands}" if most > 1 else f"seed {self.seed}"
+
     def trained(self, method: str) -> Trained:
         """A method's federation at its last checkpoint."""
-        part = self.recipe.only(method, self.seed)
-        return Trained(part, self.clients, self.states[method])
+        return Trained(self.recipe.only(method, self.seed), self.clients, self.states[method], self.say)
 
     def first(self, most: int) -> tuple[list[str], tuple[str, ...]]:
         """The method and its first baselines, at most so many in all, and a note of those left out."""
@@ -167,16 +186,3 @@ def some(clients: Mapping[str, ClientData], most: int) -> tuple[dict[str, Client
     names = sorted(clients)
     note = (f"The first {most} of {len(names)} clients by name.",) if len(names) > most else ()
     return {name: clients[name] for name in names[:most]}, note
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: six significant digits, None for what is not finite."""
-    if isinstance(value, Tensor):
-        return plain(value.detach().cpu().tolist())  # pyright: ignore[reportUnknownMemberType]
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value

@@ -7,63 +7,43 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
 from fedaction.analyses.clock import SHARE
-from fedaction.analyses.curves import Series, over_seeds, series_of
-from fedaction.analyses.draw import COLOURS, MARKS, SOFT, canvas, whole_rounds
-from fedaction.analyses.finding import Finding, Table, number, points
-from fedaction.analyses.study import NotApplicable, Study, plain
+from fedaction.analyses.curves import read_accuracies
+from fedaction.analyses.draw import MARKS, canvas, colour, draw_accuracy, draw_target, whole_rounds
+from fedaction.analyses.finding import Finding, number, points
+from fedaction.analyses.study import NotApplicable, Study
 from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
 from fedaction.report.page import amount
-from fedaction.runs.metrics import read_rows
-from fedaction.runs.study import list_runs
+from fedaction.report.series import Series, average, tabulate
+from fedaction.runs.metrics import Row
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What it took to come to a round.
+class Cost(NamedTuple):
+    """What it took to come to a round."""
 
-    Attributes:
-        round: the round.
-        bytes_up: sent by clients up to it, in all.
-        bytes_down: sent to them.
-        client_epochs: passes of a client over its own samples whose results came back, whether or not they were used.
-        passes: passes over all clients' samples together, if all hold equally many.
-    """
-
-    round: int
-    bytes_up: int
-    bytes_down: int
-    client_epochs: int
-    passes: float
+    round: float
+    bytes_up: float  # sent by clients up to it, in all
+    bytes_down: float  # sent to them
+    # passes of a client over its own samples whose results came back, whether or not they were used
+    client_epochs: float
+    passes: float  # passes over all clients' samples together, if all hold equally many
 
 
 @dataclass(frozen=True)
 class Way:
-    """One seed of one method: the mean over clients of the test accuracy by round, and what each round took.
+    """One seed of one method: the mean over clients of the test accuracy by round, and what each round took."""
 
-    Attributes:
-        accuracy: 0..1, at the rounds that tested all clients.
-        up: bytes of each round.
-        down: likewise.
-        epochs: client-epochs of each round.
-        clients: how many hold samples: those that took part or were tested.
-        central: whether all samples are in one place, which then counts as one client.
-    """
-
-    accuracy: Series
-    up: Mapping[int, int]
-    down: Mapping[int, int]
-    epochs: Mapping[int, int]
-    clients: int
-    central: bool = False
+    accuracy: Series  # 0..1, at the rounds that tested all clients
+    costs: Mapping[int, tuple[int, int, int]]  # by round, bytes up, bytes down and client-epochs
+    clients: int  # how many hold samples: those that took part or were tested
+    central: bool = False  # whether all samples are in one place, which then counts as one client
 
     @property
     def last(self) -> float:
@@ -72,40 +52,31 @@ class Way:
 
     def until(self, round: int) -> Cost:
         """What the rounds up to this one took."""
-
-        def total(of: Mapping[int, int]) -> int:
-            return sum(value for r, value in of.items() if r <= round)
-
-        epochs = total(self.epochs)
-        return Cost(round, total(self.up), total(self.down), epochs, epochs / self.clients)
+        past = (cost for r, cost in self.costs.items() if r <= round)
+        up, down, epochs = map(sum, zip((0, 0, 0), *past, strict=True))
+        return Cost(round, up, down, epochs, epochs / self.clients)
 
     def reach(self, target: float) -> Cost | None:
         """What the first tested round took whose accuracy is the target or better; None where there is none."""
-        found = next((r for r, value in sorted(self.accuracy.items()) if value >= target), None)
-        return None if found is None else self.until(found)
+        rounds = (r for r, value in sorted(self.accuracy.items()) if value >= target)
+        return next(map(self.until, rounds), None)
 
 
-def way_of(path: Path, local_epochs: int) -> Way | None:
+def way_of(rows: Sequence[Row], local_epochs: int) -> Way | None:
     """What a run's metrics say of its way; None where nothing was tested."""
-    series = series_of(path)
+    series = read_accuracies(rows)
     if not series:
         return None
-    counts: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    clients: set[str] = {client for client in series if client}
-    for row in read_rows(path):
-        if row.split == "server" and not row.client:
-            counts[row.name][row.round] += int(row.value or 0)
-        elif row.split == "train":
-            clients.add(row.client)
-    back = {r: counts["participants"][r] + counts["refused"][r] for r in list(counts["participants"])}
-    return Way(
-        accuracy=series[""],
-        up=counts["bytes_up"],
-        down=counts["bytes_down"],
-        epochs={r: local_epochs * n for r, n in back.items()},
-        clients=1 if EVERYONE in clients else len(clients),
-        central=EVERYONE in clients,
-    )
+    clients = {client for client in series if client} | {row.client for row in rows if row.split == "train"}
+    table = tabulate(rows)
+    names = ("bytes_up", "bytes_down", "participants", "refused")
+    counts = [table["server", name].get("", {}) for name in names]
+    costs: dict[int, tuple[int, int, int]] = {}
+    for round in sorted({r for own in counts for r in own}):
+        up, down, participants, refused = (int(own.get(round, 0)) for own in counts)
+        costs[round] = up, down, local_epochs * (participants + refused)
+    central = EVERYONE in clients
+    return Way(series[""], costs, 1 if central else len(clients), central)
 
 
 Ways = Mapping[str, Sequence[Way]]
@@ -115,29 +86,25 @@ Ways = Mapping[str, Sequence[Way]]
 def to_target(study: Study) -> Finding:
     """See the module."""
     ways: dict[str, list[Way]] = defaultdict(list)
-    for method, _, home in list_runs(study.recipe, study.folder):
-        found = way_of(home / "metrics.jsonl", study.recipe.run.local_epochs)
-        if found is not None:
-            ways[method].append(found)
+    for run in study.runs:
+        if (way := way_of(run.rows, study.recipe.run.local_epochs)) is not None:
+            ways[run.method].append(way)
     if not ways:
         raise NotApplicable("nothing was tested: no round has a result of all clients")
-    aim, why = _aim(study, ways)
+    aim, why = _choose_target(study, ways)
     table: list[tuple[str, ...]] = []
     values: dict[str, Any] = {}
     for method, seeds in ways.items():
-        reached = [cost for seed in seeds if (cost := seed.reach(aim)) is not None]
-        table.append(
-            (title_of(method), points(statistics.fmean(s.last for s in seeds)), *_cells(reached, len(seeds)))
-        )
-        curve = over_seeds([seed.accuracy for seed in seeds])
+        costs = [seed.reach(aim) for seed in seeds]
+        last = points(statistics.fmean(seed.last for seed in seeds))
+        table.append((title_of(method), last, *_cells([cost for cost in costs if cost is not None], len(seeds))))
+        curve = average(seed.accuracy for seed in seeds)
         values[method] = {
             "rounds": list(curve),
             "accuracy": [mean for mean, _ in curve.values()],
-            "reached": [None if (cost := seed.reach(aim)) is None else asdict(cost) for seed in seeds],
-            "whole": [asdict(seed.until(max(seed.accuracy))) for seed in seeds],
+            "reached": [None if cost is None else cost._asdict() for cost in costs],
+            "whole": [seed.until(max(seed.accuracy))._asdict() for seed in seeds],
         }
-    several = max(map(len, ways.values()))
-    spread = f"means of {several} seeds, bands one standard deviation" if several > 1 else f"seed {study.seed}"
     notes = [
         f"The target is {points(aim)} % ({why}). A method has reached it in the first tested round, per seed, whose "
         f"mean {study.measure} over clients is the target or better; numbers are means over the seeds that did. "
@@ -150,20 +117,20 @@ def to_target(study: Study) -> Finding:
             "Of centralised training a client-epoch is a pass over everybody's samples; its traffic is that of the "
             "model to and from that one place, without the samples that had to be brought there."
         )
+    heads = ("method", "last, %", f"round of {points(aim)} %", "up", "down", "client-epochs", "passes over all data")
     return Finding(
         title="Rounds and traffic to a target",
-        caption=f"Mean test {study.measure} over clients against rounds, and the target ({spread}). {study.words}",
-        table=Table(
-            ("method", "last, %", f"round of {points(aim)} %", "up", "down", "client-epochs", "passes over all data"),
-            tuple(table),
-        ),
-        values={"target": plain(aim), "methods": plain(values)},
-        figure=_picture(ways, aim, study.measure),
-        notes=tuple(notes),
+        caption=f"Mean test {study.measure} over clients against rounds, and the target "
+        f"({study.describe_seeds(ways)}).",
+        columns=heads,
+        rows=table,
+        values={"target": aim, "methods": values},
+        figure=_draw(ways, aim, study.measure),
+        notes=notes,
     )
 
 
-def _aim(study: Study, ways: Ways) -> tuple[float, str]:
+def _choose_target(study: Study, ways: Ways) -> tuple[float, str]:
     """The target, and where it is from."""
     if study.target:
         return study.target, "as asked"
@@ -182,39 +149,26 @@ def _aim(study: Study, ways: Ways) -> tuple[float, str]:
 def _cells(reached: Sequence[Cost], seeds: int) -> tuple[str, ...]:
     if not reached:
         return "not reached", "–", "–", "–", "–"
-
-    def mean(pick: Callable[[Cost], float]) -> float:
-        return statistics.fmean(map(pick, reached))
-
-    when = number(mean(lambda cost: cost.round), 0 if len(reached) == 1 else 1)
+    mean = Cost(*map(statistics.fmean, zip(*reached, strict=True)))
+    when = number(mean.round, 0 if len(reached) == 1 else 1)
     if len(reached) < seeds:
         when += f" ({len(reached)} of {seeds} seeds)"
-    up, down = amount(mean(lambda cost: cost.bytes_up)), amount(mean(lambda cost: cost.bytes_down))
-    epochs = number(mean(lambda cost: cost.client_epochs), 0)
-    return when, up, down, epochs, number(mean(lambda cost: cost.passes), 2)
+    epochs, passes = number(mean.client_epochs, 0), number(mean.passes, 2)
+    return when, amount(mean.bytes_up), amount(mean.bytes_down), epochs, passes
 
 
-def _picture(ways: Ways, aim: float, measure: str) -> Figure:
+def _draw(ways: Ways, aim: float, measure: str) -> Figure:
     figure = canvas(9, 4.2)
     axes = figure.add_subplot()
     for place, (method, seeds) in enumerate(ways.items()):
-        curve, colour = over_seeds([seed.accuracy for seed in seeds]), COLOURS[place % len(COLOURS)]
-        x, y = list(curve), [100 * mean for mean, _ in curve.values()]
-        dash = "-" if place < len(COLOURS) else "--"
-        axes.plot(x, y, dash, color=colour, label=title_of(method), linewidth=2.2 if place == 0 else 1.5)
-        spread = [100 * std for _, std in curve.values()]
-        if any(spread):
-            low, high = ([a + sign * b for a, b in zip(y, spread, strict=True)] for sign in (-1, 1))
-            axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+        curve = average(seed.accuracy for seed in seeds)
+        draw_accuracy(axes, list(curve), curve.values(), place, title_of(method))
         first = next((r for r, (mean, _) in curve.items() if mean >= aim), None)
         if first is not None:
-            mark = MARKS[place % len(MARKS)]
-            axes.plot(first, 100 * curve[first][0], mark, color=colour, markersize=7, markeredgecolor="white")
-    axes.axhline(100 * aim, color=SOFT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
-    place_of = axes.get_yaxis_transform()
-    axes.text(0.995, 100 * aim, f"target {points(aim)} %", ha="right", va="bottom", transform=place_of, color=SOFT)
+            mark, height = MARKS[place % len(MARKS)], 100 * curve[first][0]
+            axes.plot(first, height, mark, color=colour(place), markersize=7, markeredgecolor="white")
+    draw_target(axes, aim)
     axes.set_ylabel(f"test {measure}, %")
-    axes.grid(axis="y")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(len(ways), 6))
     whole_rounds(axes)
     return figure

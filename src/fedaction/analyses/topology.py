@@ -1,4 +1,4 @@
-"""The learned matrices I and U of clients, early and late in training (FSAR, Fig. 8; supplement, Figs. 4 to 7)."""
+"""FSAR's learned graphs: matrices I and U (Fig. 8; supplement, Figs. 4 to 7), alpha, beta and gamma (Table 4)."""
 
 # matplotlib's type stubs are partial.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -16,11 +16,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedaction.analyses.draw import COLOURS, MARKS, canvas, heat, label, scale, whole_rounds
-from fedaction.analyses.finding import Finding, Table, number
-from fedaction.analyses.study import NotApplicable, Study, plain
+from fedaction.analyses.draw import COLOURS, MARKS, RULE, SOFT, canvas, heat, label, scale, whole_rounds
+from fedaction.analyses.finding import Finding, number
+from fedaction.analyses.study import NotApplicable, Study
 from fedaction.data.layout import Layout
-from fedaction.evaluation.topology import between, similarities
+from fedaction.evaluation.topology import between, drift, similarities
 from fedaction.methods import title_of
 
 Graphs = dict[str, dict[str, Tensor]]
@@ -29,10 +29,13 @@ MATRICES = {"I": "shared (inflected) matrix I", "U": "own (unique) matrix U"}
 _SNAPSHOT = re.compile(r"^round-(\d{6,})\.safetensors$")
 _DRAWN = 3  # clients whose matrices are drawn
 _COMPARED = 12  # clients compared with each other
+_SHOWN = 20  # clients whose coefficients are shown
+SYMBOLS = {"alpha": "α", "beta": "β", "gamma": "γ"}
+MEANINGS = {"alpha": "body's own graph A", "beta": "shared I", "gamma": "own U"}
 
 
 def topology(study: Study) -> Finding:
-    """See the module."""
+    """I and U of clients, early and late in training, and how alike they are between clients."""
     method = study.recipe.run.method
     snapshots = read_snapshots(study.folder / "snapshots")
     if not any(graphs[name] for graphs in snapshots.values() for name in MATRICES):
@@ -53,10 +56,7 @@ def topology(study: Study) -> Finding:
     table: list[tuple[str, ...]] = []
     for name, by_round in alike.items():
         for round in sorted({first, last} & by_round.keys()):
-            pairs = between(by_round[round])
-            pairs = pairs[pairs.isfinite()]
-            cells = (pairs.mean(), pairs.min(), pairs.max()) if len(pairs) else (None, None, None)
-            table.append((name, str(round), *(number(None if c is None else float(c)) for c in cells)))
+            table.append((name, str(round), *map(number, _range(by_round[round]) or (None, None, None))))
     notes = [
         "I and U are taken from each client's network after its local training of the round. Similarity is the "
         "cosine between two clients' matrices over the joints that both skeletons have, by name. Pictures show the "
@@ -73,17 +73,18 @@ def topology(study: Study) -> Finding:
     return Finding(
         title="Learned graphs of clients",
         caption=f"{title_of(method)}: I and U of clients after round {first} and round {last}, and how alike they "
-        f"are between clients. {study.words}",
-        table=Table(("matrix", "round", "mean similarity", "least alike pair", "most alike pair"), tuple(table)),
-        values=plain(values),
-        figure=_picture(snapshots, alike, members, clients[:_DRAWN]),
-        notes=tuple(notes),
+        "are between clients.",
+        columns=("matrix", "round", "mean similarity", "least alike pair", "most alike pair"),
+        rows=table,
+        values=values,
+        figure=_draw_matrices(snapshots, alike, members, clients[:_DRAWN]),
+        notes=notes,
     )
 
 
 def read_snapshots(folder: Path) -> dict[int, Graphs]:
     """I and U by round, from files with tensors named `<client>|topology.I`; none where there is no folder."""
-    found: dict[int, Graphs] = {}
+    snapshots: dict[int, Graphs] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         match = _SNAPSHOT.match(path.name)
         if not match:
@@ -98,18 +99,24 @@ def read_snapshots(folder: Path) -> dict[int, Graphs]:
             name = name.removeprefix("topology.")
             if name in graphs and bool(tensor.isfinite().all()):
                 graphs[name][client] = tensor
-        found[int(match[1])] = graphs
-    return dict(sorted(found.items()))
+        snapshots[int(match[1])] = graphs
+    return dict(sorted(snapshots.items()))
 
 
 def _layout(study: Study, client: str) -> Layout:
-    found = study.clients[client].info.layout if client in study.clients else None
-    if found is None:
+    layout = study.clients[client].info.layout if client in study.clients else None
+    if layout is None:
         raise NotApplicable(f"client {client!r} of the snapshots has no skeleton layout in the recipe's data")
-    return found
+    return layout
 
 
-def _picture(
+def _range(matrix: Tensor) -> tuple[float, float, float] | None:
+    """Mean, least and largest similarity of two clients; None where none is known."""
+    pairs = between(matrix)
+    return (float(pairs.mean()), float(pairs.min()), float(pairs.max())) if len(pairs) else None
+
+
+def _draw_matrices(
     snapshots: Mapping[int, Graphs],
     alike: Mapping[str, Mapping[int, Tensor]],
     members: Mapping[int, list[str]],
@@ -158,17 +165,10 @@ def _picture(
     axes = figure.add_subplot(whole[1])
     floor = 0.0
     for place, (name, by_round) in enumerate(alike.items()):
-        means: dict[int, float] = {}
-        ends: list[tuple[float, float]] = []
-        for round, matrix in by_round.items():
-            pairs = between(matrix)
-            pairs = pairs[pairs.isfinite()]
-            if len(pairs):
-                means[round] = float(pairs.mean())
-                ends.append((float(pairs.min()), float(pairs.max())))
-        axes.plot(list(means), list(means.values()), marker=MARKS[place], color=COLOURS[place], label=MATRICES[name])
-        low, high = [low for low, _ in ends], [high for _, high in ends]
-        axes.fill_between(list(means), low, high, color=COLOURS[place], alpha=0.15, linewidth=0)
+        ranges = {round: known for round, matrix in by_round.items() if (known := _range(matrix)) is not None}
+        mean, low, high = ([known[i] for known in ranges.values()] for i in range(3))
+        axes.plot(list(ranges), mean, marker=MARKS[place], color=COLOURS[place], label=MATRICES[name])
+        axes.fill_between(list(ranges), low, high, color=COLOURS[place], alpha=0.15, linewidth=0)
         floor = min([floor, *low])
     axes.set_ylim(floor - 0.05, 1.05)
     whole_rounds(axes)
@@ -178,4 +178,63 @@ def _picture(
     axes.legend(loc="best")
     everyone = ", ".join(f"{i + 1}\u00a0{label(c, 22)}" for i, c in enumerate(members[last]))
     axes.set_xlabel("round\n" + textwrap.fill(f"Clients by number: {everyone}", 110, break_on_hyphens=False))
+    return figure
+
+
+def coefficients(study: Study) -> Finding:
+    """How far alpha, beta and gamma of each client's graph moved from 1."""
+    method = study.recipe.run.method
+    locals_ = study.states[method].locals.committed
+    by_client = {
+        client: {name: float(tree[f"topology.{name}"]) for name in SYMBOLS if f"topology.{name}" in tree}
+        for client, tree in sorted(locals_.items())
+    }
+    by_client = {client: own for client, own in by_client.items() if own}
+    if not by_client:
+        raise NotApplicable(f"{title_of(method)} learned no alpha, beta and gamma here")
+    moves = drift(by_client)
+    shown = dict(list(by_client.items())[:_SHOWN])
+    table = [(client, *(number(own[name]) for name in SYMBOLS)) for client, own in shown.items()]
+    ordered = {name: sorted((own[name] for own in moves.values()), key=abs) for name in SYMBOLS}
+    table.append(("largest Δ", *(f"{ordered[name][-1]:+.3f}" for name in SYMBOLS)))
+    table.append(("smallest Δ", *(f"{ordered[name][0]:+.3f}" for name in SYMBOLS)))
+    return Finding(
+        title="Coefficients of the learned graph",
+        caption=f"{title_of(method)}: each client's α (body's own graph A), β (shared matrix I) and γ (its own "
+        "matrix U), which all start at 1.",
+        columns=("client", *SYMBOLS.values()),
+        rows=table,
+        values={"coefficients": by_client, "drift": moves},
+        figure=_draw_coefficients(shown),
+        notes=(
+            "Δ is the value less 1, where it started; largest and smallest are over all clients, and by size, "
+            "whatever the sign.",
+            *(
+                (f"Shown: the first {_SHOWN} of {len(by_client)} clients by name.",)
+                if len(by_client) > _SHOWN
+                else ()
+            ),
+        ),
+    )
+
+
+def _draw_coefficients(by_client: Mapping[str, Mapping[str, float]]) -> Figure:
+    figure = canvas(7.5, 1.5 + 0.42 * len(by_client))
+    axes = figure.add_subplot()
+    axes.axvline(1, color=SOFT, linewidth=1, zorder=1)
+    for row, own in enumerate(by_client.values()):
+        for place, (name, symbol) in enumerate(SYMBOLS.items()):
+            y = row + 0.22 * (place - 1)
+            shade = COLOURS[place]
+            axes.plot([1, own[name]], [y, y], color=shade, linewidth=1.5, zorder=2)
+            text = f"{symbol} ({MEANINGS[name]})" if row == 0 else None
+            axes.plot(own[name], y, MARKS[place], color=shade, markersize=6, label=text, linestyle="none", zorder=3)
+    axes.set_yticks(range(len(by_client)), [label(client, 28) for client in by_client])
+    axes.set_ylim(len(by_client) - 0.5, -0.5)
+    axes.margins(x=0.1)
+    axes.set_xlabel("coefficient (no unit; the line at 1 is where it started)")
+    axes.grid(axis="x", color=RULE)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    figure.legend(loc="outside upper center", ncols=3)
     return figure

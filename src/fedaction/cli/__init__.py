@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from rich.table import Table
 from fedaction import __version__
 from fedaction.cli.analyse import analyse
 from fedaction.cli.bench import bench_app
-from fedaction.cli.common import Bar, JsonFlag, RunDir, exit_on_refusal, fail, free_folder, out, say, show_warnings
+from fedaction.cli.common import JsonFlag, RunDir, fail, free_folder, join_overrides, load, out, report_progress, say
 from fedaction.cli.data import data_app
 from fedaction.cli.distil import distil
 from fedaction.cli.evaluate import evaluate
@@ -58,26 +59,26 @@ def run(
     Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, result.json and report.html;
     a run that was interrupted is resumed with `fedaction resume DIR`.
     """
-    from fedaction.federation.settings import RecipeError
     from fedaction.runs.recipe import load_recipe
 
-    if seeds:
-        overrides = [*overrides, f"seeds=[{seeds}]"]
-    overrides = [*overrides, *(f'{k}="{v}"' for k, v in {"engine": engine, "device": device}.items() if v)]
-    with show_warnings(), exit_on_refusal(RecipeError):
-        parsed = load_recipe(recipe, overrides)
+    overrides = join_overrides(overrides, seeds=seeds and f"[{seeds}]", engine=engine, device=device)
+    parsed = load(load_recipe, recipe, overrides)
     home = folder or free_folder(Path("runs"), parsed.run.name)
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise fail(
             f"{home} exists and is not empty; choose another --out, or resume it with `fedaction resume {home}`"
         )
-    _carry_out(lambda bar: _report().run_and_report(parsed, home, bar), home, as_json)
+    from fedaction.report import run_and_report  # torch takes seconds to load, and `--help` should not wait for it
+
+    _carry_out(partial(run_and_report, parsed, home), home, as_json)
 
 
 @app.command()
 def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
     """Resume a run where it stopped: the result is the same to the last bit."""
-    _carry_out(lambda bar: _report().resume_and_report(folder, bar), folder, as_json)
+    from fedaction.report import resume_and_report
+
+    _carry_out(partial(resume_and_report, folder), folder, as_json)
 
 
 @app.command()
@@ -109,8 +110,7 @@ def report(
     """Write a run's report: one HTML file that opens offline."""
     from fedaction.report import write_report
 
-    with exit_on_refusal():
-        say(str(write_report(folder, to)))
+    say(str(load(write_report, folder, to)))
 
 
 for _command in (analyse, paper, features, distil, evaluate, export, predict):
@@ -153,10 +153,10 @@ def recipes(
 def _show_keys(words: list[str]) -> None:
     from fedaction.federation.settings import nearest
     from fedaction.runs.recipe import all_keys
-    from fedaction.training.distil_recipe import distil_keys
-    from fedaction.training.evaluate_recipe import evaluate_keys
+    from fedaction.training.distil_recipe import DistilSettings
+    from fedaction.training.evaluate_recipe import EvaluateSettings
 
-    groups = all_keys() | distil_keys() | evaluate_keys()
+    groups = all_keys() | {"distil": DistilSettings.model_fields, "evaluate": EvaluateSettings.model_fields}
     names = {word for reader in groups for word in re.findall(r"\w+", reader)} - {"data", "method"}
     single = {key for fields in groups.values() for key in fields}
     for word in words:
@@ -174,23 +174,9 @@ def _show_keys(words: list[str]) -> None:
         out.print(table, "")
 
 
-def _report() -> Any:
-    # Imported late: torch takes seconds to load, and `--help` should not wait for it.
-    from fedaction import report
-
-    return report
-
-
 def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
-    with Bar() as bar, show_warnings():
-        try:
-            result = work(bar)
-        except (ValueError, OSError, KeyError) as error:
-            message = error.args[0] if isinstance(error, KeyError) and error.args else error
-            raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
-        except KeyboardInterrupt:
-            bar.warn(f"stopped; `fedaction resume {folder}` resumes from the last checkpoint")
-            raise typer.Exit(130) from None
+    with report_progress(f"`fedaction resume {folder}` resumes from the last checkpoint", KeyError) as bar:
+        result = work(bar)
     if as_json:
         print(json.dumps(result))
         return

@@ -49,14 +49,14 @@ def analyse(
     if as_json:
         facts = {
             "run": str(folder),
-            "analyses": done.found,
+            "analyses": done.records,
             "pictures": {name: str(path) for name, path in done.pictures.items()},
             "left_out": done.left_out,
             "report": str(done.report),
         }
         print(json.dumps(facts))
         return
-    for name, analysis in done.found.items():
+    for name, analysis in done.records.items():
         columns = map(escape, analysis["table"]["columns"])
         table = Table(*columns, title=escape(analysis["title"]), title_justify="left")
         for row in analysis["table"]["rows"]:

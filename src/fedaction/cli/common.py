@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,6 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+Loaded = TypeVar("Loaded")
 _LOGGED_FROM = 1000  # work on fewer files or recordings has no lines in a log
 
 err = Console(stderr=True)
@@ -78,7 +79,8 @@ def exit_on_refusal(*kinds: type[Exception]) -> Generator[None]:
     try:
         yield
     except (ValueError, OSError, *kinds) as error:
-        raise fail(str(error)) from None
+        message = error.args[0] if isinstance(error, KeyError) and error.args else error
+        raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
 
 
 class Bar:
@@ -113,6 +115,31 @@ class Bar:
     def warn(self, message: str) -> None:
         """See `Progress`."""
         warn(message)
+
+
+@contextmanager
+def report_progress(resume: str, *kinds: type[Exception]) -> Generator[Bar]:
+    """A `Bar` for long work, with warnings and refusals as `show_warnings` and `exit_on_refusal` have them.
+
+    Stopped by hand, the command ends with status 130 and says what was done of the work, or how to `resume` it.
+    """
+    with Bar() as bar, show_warnings(), exit_on_refusal(*kinds):
+        try:
+            yield bar
+        except KeyboardInterrupt:
+            warn(f"stopped; {resume}")
+            raise typer.Exit(130) from None
+
+
+def load(read: Callable[..., Loaded], *arguments: Any) -> Loaded:
+    """What a function reads, such as a recipe, with warnings and refusals printed."""
+    with show_warnings(), exit_on_refusal():
+        return read(*arguments)
+
+
+def join_overrides(overrides: list[str], **options: str) -> list[str]:
+    """`--set` texts, followed by those of options that have shorter ways to say them; "" is not said."""
+    return [*overrides, *(f"{key}={value}" for key, value in options.items() if value)]
 
 
 def say(text: str, console: Console = out) -> None:

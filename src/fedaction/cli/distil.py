@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from fedaction.cli.common import Bar, JsonFlag, fail, free_folder, out
+from fedaction.cli.common import JsonFlag, fail, free_folder, join_overrides, load, out, report_progress, say
 
 if TYPE_CHECKING:
     from fedaction.training.distil import DistilResult
@@ -37,24 +36,16 @@ def distil(
         if not (recipe / "recipe.toml").exists():
             raise fail(f"{recipe} is not a directory of a distillation: it has no recipe.toml")
         folder, recipe = folder or recipe, recipe / "recipe.toml"
-    overrides = [*overrides, *([f"seeds=[{seeds}]"] if seeds else []), *([f'device="{device}"'] if device else [])]
-    home = folder
-    with Bar() as bar, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warn(str(message))
-        try:
-            parsed = load_distil_recipe(recipe, overrides)
-            home = home or free_folder(Path("runs"), parsed.settings.name)
-            result = run_distil(parsed, home, bar)
-        except (ValueError, OSError) as error:
-            raise fail(str(error)) from None
-        except KeyboardInterrupt:
-            bar.warn(f"stopped; `fedaction distil {home}` resumes from the last checkpoint")
-            raise typer.Exit(130) from None
+    overrides = join_overrides(overrides, seeds=seeds and f"[{seeds}]", device=device)
+    parsed = load(load_distil_recipe, recipe, overrides)
+    home = folder or free_folder(Path("runs"), parsed.settings.name)
+    with report_progress(f"`fedaction distil {home}` resumes from the last checkpoint") as bar:
+        result = run_distil(parsed, home, bar)
     if as_json:
         print(json.dumps(result))
         return
     out.print(_table(result))
-    out.print(f"models and results: {home}", highlight=False, markup=False, soft_wrap=True)
+    say(f"models and results: {home}")
 
 
 def _table(result: DistilResult) -> Table:

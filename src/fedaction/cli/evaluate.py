@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import Bar, JsonFlag, fail, out
+from fedaction.cli.common import JsonFlag, join_overrides, out, report_progress, say
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.training.evaluate import EvaluateResult
@@ -48,24 +47,18 @@ def evaluate(
     from fedaction.training.evaluate_recipe import load_evaluate_recipe
 
     names = ", ".join(json.dumps(name.strip()) for name in protocols.split(","))
-    options = {
-        "protocols": f"[{names}]" if protocols else "",
-        "perturb": "true" if perturb else "",
-        "depth": "" if depth is None else str(depth),
-        "width": "" if width is None else str(width),
-        "seeds": f"[{seeds}]" if seeds else "",
-        "device": json.dumps(device) if device else "",
-    }
-    overrides = [*overrides, *(f"{key}={value}" for key, value in options.items() if value)]
-    with Bar() as bar, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warn(str(message))
-        try:
-            result = run_evaluate(model, load_evaluate_recipe(recipe, overrides), None, bar, folder=folder)
-        except (ValueError, OSError, ImportError) as error:
-            raise fail(str(error)) from None
-        except KeyboardInterrupt:
-            bar.warn("stopped; " + ("nothing was written" if folder is None else "the same command resumes it"))
-            raise typer.Exit(130) from None
+    overrides = join_overrides(
+        overrides,
+        protocols=protocols and f"[{names}]",
+        perturb="true" if perturb else "",
+        depth="" if depth is None else str(depth),
+        width="" if width is None else str(width),
+        seeds=seeds and f"[{seeds}]",
+        device=device,
+    )
+    stopped = "nothing was written" if folder is None else "the same command resumes it"
+    with report_progress(stopped, ImportError) as bar:
+        result = run_evaluate(model, load_evaluate_recipe(recipe, overrides), None, bar, folder=folder)
     if as_json:
         print(json.dumps(result))
         return
@@ -73,7 +66,7 @@ def evaluate(
     if result["perturb"]:
         out.print(_perturbations(result))
     if folder is not None:
-        out.print(f"result: {folder / 'result.json'}", highlight=False, markup=False, soft_wrap=True)
+        say(f"result: {folder / 'result.json'}")
 
 
 _WORDS = {

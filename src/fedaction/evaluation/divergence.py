@@ -23,7 +23,7 @@ OWN = "own_distance/"
 
 
 def distances(before: Tree, after: Tree, names: Iterable[str]) -> dict[str, float]:
-    """The L2 distance between two trees over some of their tensors, by module: the first part of a name."""
+    """The L2 distance between two trees over some of their tensors, by module: a name up to its first dot."""
     squares: dict[str, list[Tensor]] = {}
     for name in names:
         moved = after[name].double() - before[name].to(after[name].device).double()
@@ -39,12 +39,9 @@ class Distances:
     """An observer of updates (`engines.observed`) that adds how far their parameters went, by module.
 
     Buffers and FROZEN tensors do not count.
-
-    Attributes:
-        method: whose scopes say what is shared.
     """
 
-    method: Method
+    method: Method  # whose scopes say what is shared
 
     def __call__(self, job: Job, update: Update, store: Store) -> Update:
         """The update with its distances among its metrics."""
@@ -65,19 +62,12 @@ def deviations(by_round: Mapping[int, Sequence[float]]) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class Consistency:
-    """A curve of deviations in numbers, in the unit of the weights.
+    """A curve of deviations in numbers, in the unit of the weights."""
 
-    Attributes:
-        mean: over rounds.
-        variation: the standard deviation (n - 1) over rounds; 0 for a single one.
-        first: mean over the first tenth of the rounds, at least one.
-        last: mean over the last tenth, at least one.
-    """
-
-    mean: float
-    variation: float
-    first: float
-    last: float
+    mean: float  # over rounds
+    variation: float  # the standard deviation (n - 1) over rounds; 0 for a single one
+    first: float  # mean over the first tenth of the rounds, at least one
+    last: float  # mean over the last tenth, at least one
 
 
 def consistency(deviations: Mapping[int, float]) -> Consistency:

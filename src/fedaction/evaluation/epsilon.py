@@ -13,21 +13,13 @@ _DRAWS = 50  # of what chance gives
 
 @dataclass(frozen=True)
 class Epsilon:
-    """What `empirical_epsilon` found.
+    """What `empirical_epsilon` found."""
 
-    Attributes:
-        value: the largest |log ratio|, in nats; NaN where no bin has enough samples.
-        edges: (bins + 1,) borders of the bins, 0 to 1.
-        one: (bins,) smoothed share of the first set's samples in each bin.
-        other: (bins,) the second set's.
-        used: (bins,) bool, the bins that the value is taken over.
-    """
-
-    value: float
-    edges: Tensor
-    one: Tensor
-    other: Tensor
-    used: Tensor
+    value: float  # the largest |log ratio|, in nats; NaN where no bin has enough samples
+    edges: Tensor  # (bins + 1,) borders of the bins, 0 to 1
+    one: Tensor  # (bins,) smoothed share of the first set's samples in each bin
+    other: Tensor  # (bins,) the second set's
+    used: Tensor  # (bins,) bool, the bins that the value is taken over
 
 
 def empirical_epsilon(p: Tensor, q: Tensor, bins: int = 10, smoothing: float = 1.0, least: int = 10) -> Epsilon:
@@ -70,10 +62,7 @@ def empirical_epsilon(p: Tensor, q: Tensor, bins: int = 10, smoothing: float = 1
 def chance_epsilon(p: Tensor, replaced: int, random: torch.Generator) -> float:
     """What chance gives: the mean `empirical_epsilon` when samples are replaced by samples of the same set.
 
-    Args:
-        p: (N,) probabilities on D.
-        replaced: how many of them, chosen at random, give way to others drawn from p.
-        random: of the choices.
+    Of the (N,) probabilities p on D, `replaced` ones, chosen at random, give way to others drawn from p.
     """
     values: list[float] = []
     for _ in range(_DRAWS):

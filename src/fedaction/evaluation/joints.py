@@ -21,12 +21,7 @@ def joint_map(source: Layout, target: Layout, others: Iterable[Layout] = ()) -> 
 
     A joint that the source has is taken as it is. One that it lacks becomes the mean of the joints nearest to it
     among those the source has, in links (so a missing hand is where the wrist is); one that no link leads to becomes
-    the source's centre.
-
-    Args:
-        source: the layout that sequences have.
-        target: the layout that is wanted.
-        others: layouts whose links help to say what is near.
+    the source's centre. The links of other layouts help to say what is near.
     """
     links = _links({source, target, *others})
     known = set(source.joints)
@@ -60,15 +55,13 @@ def _links(layouts: set[Layout]) -> dict[str, set[str]]:
     """
     links: dict[str, set[str]] = {}
     for own in layouts:
-        for a, b in own.edges:
-            one, other = own.joints[a], own.joints[b]
+        for one, other in _name_edges(own):
             finer = [item for item in layouts if len(item) > len(own) and {one, other} <= set(item.joints)]
-            if all(_has_link(item, one, other) for item in finer):
+            if all({one, other} in _name_edges(item) for item in finer):
                 links.setdefault(one, set()).add(other)
                 links.setdefault(other, set()).add(one)
     return links
 
 
-def _has_link(layout: Layout, one: str, other: str) -> bool:
-    pair = {layout.index(one), layout.index(other)}
-    return any({a, b} == pair for a, b in layout.edges)
+def _name_edges(layout: Layout) -> list[set[str]]:
+    return [{layout.joints[a], layout.joints[b]} for a, b in layout.edges]

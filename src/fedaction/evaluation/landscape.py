@@ -43,18 +43,10 @@ def filter_direction(weights: Tree, trained: Collection[str], seed: int, axis: i
 def loss_surface(
     loss: Callable[[Tree], float], weights: Tree, one: Tree, other: Tree, radius: float = 1.0, steps: int = 21
 ) -> Tensor:
-    """The loss on a square grid around the weights.
+    """(steps, steps) float64 losses around the weights: [i, j] is that at weights + a_i one + b_j other.
 
-    Args:
-        loss: of a tree like `weights`.
-        weights: the centre.
-        one: the direction along rows.
-        other: the direction along columns.
-        radius: the grid reaches from -radius to radius along both directions.
-        steps: points along each side; odd, so that the weights themselves are one of them.
-
-    Returns:
-        (steps, steps) float64, [i, j] the loss at weights + a_i one + b_j other. Not finite where the loss is not.
+    Both a and b go from -radius to radius in an odd number of steps, so that the weights themselves are one of the
+    points. Not finite where the loss is not.
     """
     if steps < 3 or steps % 2 == 0:
         raise ValueError(f"a surface needs an odd number of steps, at least 3; got {steps}")
@@ -69,23 +61,17 @@ def loss_surface(
 
 @dataclass(frozen=True)
 class Shape:
-    """A surface in numbers, by which two can be compared.
+    """A surface in numbers, by which two can be compared."""
 
-    Attributes:
-        centre: the loss at the trained weights, in its own unit (cross-entropy: nats).
-        curvature: the mean absolute second difference between neighbours, along both axes, over the squared step: in
-            that unit per squared unit of the directions. High for a steep bowl and for a bumpy one.
-        concave: the share of those second differences that are below zero (by more than 1e-9), 0 to 1. A bowl has
-            none, whatever its steepness: this is the bumpiness alone.
-        flat: the share of the grid whose loss is less than 1 above the centre's, 0 to 1.
-        lost: the share of the grid where the loss is not finite; such points are in no other number but `flat`.
-    """
-
-    centre: float
+    centre: float  # the loss at the trained weights, in its own unit (cross-entropy: nats)
+    # the mean absolute second difference between neighbours, along both axes, over the squared step: in that
+    # unit per squared unit of the directions. High for a steep bowl and for a bumpy one
     curvature: float
+    # the share of those second differences that are below zero (by more than 1e-9), 0 to 1. A bowl has none,
+    # whatever its steepness: this is the bumpiness alone
     concave: float
-    flat: float
-    lost: float
+    flat: float  # the share of the grid whose loss is less than 1 above the centre's, 0 to 1
+    lost: float  # the share of the grid where the loss is not finite; such points are in no other number but `flat`
 
 
 def shape_of(surface: Tensor, radius: float = 1.0) -> Shape:

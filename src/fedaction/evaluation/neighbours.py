@@ -7,15 +7,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientData
-from fedaction.data.samples import Samples, in_batches
+from fedaction.data.samples import Samples, in_batches, in_memory
+from fedaction.evaluation.features import pooled_features
 from fedaction.evaluation.knn import knn_accuracy, knn_predict
 from fedaction.evaluation.site import Neighbours
-from fedaction.evaluation.unseen import unseen_features
-from fedaction.federation.tree import Tree
+from fedaction.federation.scope import Scope
+from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Method, Task
+from fedaction.methods.start import fresh
+from fedaction.models.layers import BatchNorm
 from fedaction.models.resnet3d import ResNet3D
 
-_BATCH = 32
+_BATCH, _SEQUENCES = 32, 128  # recordings and sequences at once
 
 
 @torch.no_grad()
@@ -24,21 +27,54 @@ def nearest_labels(network: nn.Module, task: Task, client: ClientData, device: t
 
     Labels serve the test alone: they are what accuracy (recall at 1) compares, and nothing learns from them.
 
-    Args:
-        network: its `backbone` is a 3D ResNet; in evaluation mode, with the tensors to be tested.
-        task: what it learned by: its clips' frames and rows are cut from the middle of a recording.
-        client: with recordings (N, T, H, W, 3).
-        device: where.
+    The network's `backbone` is a 3D ResNet, in evaluation mode, with the tensors to be tested. What it sees of a
+    (T, H, W, 3) recording is a clip of its task's frames and rows, from the middle.
     """
     backbone = network.get_submodule("backbone")
     assert isinstance(backbone, ResNet3D)
 
     def features(samples: Samples) -> Tensor:
-        clips = (middle(part.to(device), task.frames, task.size) for part in in_batches(samples, _BATCH))
+        clips = (middle(x.to(device), task.frames, task.size) for x in in_batches(samples, _BATCH))
         return torch.cat([backbone(clip, output="pooled").cpu() for clip in clips])
 
     predicted = knn_predict(features(client.train), client.train.labels, features(client.test))
     return F.one_hot(predicted, len(client.info.classes)).float()
+
+
+@torch.no_grad()
+def unseen_features(
+    method: Method, served: Tree, client: ClientData, seed: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The server's features of a client's training and test sequences, (N, F) and (N', F).
+
+    The protocol of FSAR for unseen datasets (section 4.1, Table 2). The network has the server's tensors, and U is
+    left out (the server has none). What the server does not hold is as at the start (input normalisation weights,
+    alpha = beta = 1), with one exception: normalisation statistics that are not averaged are estimated anew on the
+    unseen client's training sequences, without their labels. Statistics that the server averages (`buffers =
+    "average"`) are used as they are. The paper does not say what it did.
+
+    `served` are the server's tensors as this client would be sent them; the run's seed is for what it does not hold.
+    """
+    info = client.info
+    scopes = method.plan(info).scopes
+    module = fresh(method, info, seed).to(device).eval()
+    for name, tensor in tensors_of(module).items():
+        if scopes[name] in (Scope.GLOBAL, Scope.GROUP):
+            tensor.copy_(served[name])
+    train, test = in_memory(client.train).x.to(device), in_memory(client.test).x.to(device)
+    layers = [
+        layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, BatchNorm) and scopes[f"{name}.running_mean"] is Scope.LOCAL
+    ]
+    for layer in layers:
+        layer.train()
+    for number, batch in enumerate(train.split(_SEQUENCES), 1):
+        for layer in layers:
+            layer.momentum = 1 / number  # the mean over batches
+        module(batch, unique=False)
+    module.eval()
+    return pooled_features(module, train, unique=False), pooled_features(module, test, unique=False)
 
 
 def unseen_accuracy(

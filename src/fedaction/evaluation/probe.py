@@ -16,13 +16,8 @@ def probe_accuracy(features: Tensor, labels: Tensor, folds: int = 5, seed: int =
 
     Each fold is predicted by a linear map to one-hot labels, fitted to the other folds, whose means and deviations
     standardise the features. Folds are stratified: every label is spread over them as evenly as it goes. A label with
-    a single sample is never guessed right.
-
-    Args:
-        features: (N, F), finite.
-        labels: (N,) int64, of two kinds or more.
-        folds: 2 to N.
-        seed: what the folds are drawn from.
+    a single sample is never guessed right. Features are (N, F), finite, labels (N,) int64, of two kinds or more; the
+    seed is what the 2 to N folds are drawn from.
     """
     _check(features, labels, folds)
     x = features.detach().cpu().double()

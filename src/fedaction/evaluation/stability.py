@@ -10,21 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Stability:
-    """A curve in numbers; all are in the curve's own unit (accuracies: shares, 0 to 1).
+    """A curve in numbers; all are in the curve's own unit (accuracies: shares, 0 to 1)."""
 
-    Attributes:
-        mean_change: mean absolute change from one measurement to the next. A curve that learns fast has some too.
-        mean_drop: the same of the falls alone (rises count as 0): what a curve loses on its way, however fast it
-            learns.
-        largest_drop: the largest fall from one measurement to the next; 0 where it never falls.
-        last_std: standard deviation over the last fifth of the measurements, at least two of them.
-        area: mean height over the rounds (area under the curve over its length): high for early and lasting success.
-    """
-
-    mean_change: float
+    mean_change: float  # mean absolute change from one measurement to the next. A curve that learns fast has some too
+    # the same of the falls alone (rises count as 0): what a curve loses on its way, however fast it learns
     mean_drop: float
-    largest_drop: float
-    last_std: float
+    largest_drop: float  # the largest fall from one measurement to the next; 0 where it never falls
+    last_std: float  # standard deviation over the last fifth of the measurements, at least two of them
+    # mean height over the rounds (area under the curve over its length): high for early and lasting success
     area: float
 
 

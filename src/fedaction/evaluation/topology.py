@@ -13,15 +13,8 @@ from fedaction.data.layout import Layout
 def shared_cosine(one: Tensor, own: Layout, other: Tensor, others: Layout) -> float:
     """Cosine similarity of two clients' graphs over the joints that both have, by name; -1 to 1.
 
-    Args:
-        one: (K, V, V) graph over `own`'s joints.
-        own: its layout.
-        other: (K, W, W) graph over `others`' joints.
-        others: its layout.
-
-    Returns:
-        The similarity of the two (K, S, S) blocks over the S shared joints, taken as vectors; NaN where fewer than
-        two joints are shared or a block is zero.
+    Of a (K, V, V) and a (K, W, W) graph with their layouts, the (K, S, S) blocks over the S shared joints are
+    compared as vectors; NaN where fewer than two joints are shared or a block is zero.
     """
     pairs = own.shared_with(others)
     if len(pairs) < 2:
@@ -43,9 +36,10 @@ def similarities(graphs: Mapping[str, Tensor], layouts: Mapping[str, Layout]) ->
 
 
 def between(matrix: Tensor) -> Tensor:
-    """The entries of a symmetric (K, K) matrix that are of two different clients, each pair once."""
+    """The finite entries of a symmetric (K, K) matrix that are of two different clients, each pair once."""
     rows, columns = torch.tril_indices(len(matrix), len(matrix), -1)
-    return matrix[rows, columns]
+    pairs = matrix[rows, columns]
+    return pairs[pairs.isfinite()]
 
 
 def drift(coefficients: Mapping[str, Mapping[str, float]], start: float = 1.0) -> dict[str, dict[str, float]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
+from fedaction.federation.files import read_json
 from fedaction.methods.central import EVERYONE
+from fedaction.report.series import Series, mean_over_clients, tabulate
 from fedaction.runs.metrics import Row
 
 UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
@@ -19,25 +19,15 @@ UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 @dataclass(frozen=True)
 class RunClock:
-    """One seed of one method. Times are in virtual seconds.
+    """One seed of one method. Times are in virtual seconds."""
 
-    Attributes:
-        times: when each round was over.
-        accuracy: mean test accuracy (0..1) over clients, at the rounds that tested all of them.
-        recordings: the same per recording, where samples are clips.
-        busy: how long each device worked, that of a job still under way included.
-        updates: how many updates of each device the server used.
-        staleness: of each device's updates, the mean in server updates; none of a synchronous run.
-        stalest: the largest of each device.
-    """
-
-    times: Mapping[int, float]
-    accuracy: Mapping[int, float]
-    recordings: Mapping[int, float]
-    busy: Mapping[str, float]
-    updates: Mapping[str, float]
-    staleness: Mapping[str, float]
-    stalest: Mapping[str, float]
+    times: Series  # when each round was over
+    accuracy: Series  # mean test accuracy (0..1) over clients, at the rounds that tested all of them
+    recordings: Series  # the same per recording, where samples are clips
+    busy: Mapping[str, float]  # how long each device worked, that of a job still under way included
+    updates: Mapping[str, float]  # how many updates of each device the server used
+    staleness: Mapping[str, float]  # of each device's updates, the mean in server updates; none of a synchronous run
+    stalest: Mapping[str, float]  # the largest of each device
 
     @property
     def time(self) -> float:
@@ -69,18 +59,10 @@ class RunClock:
 def read_clock(rows: Sequence[Row], folder: Path, sampled: bool = False) -> RunClock | None:
     """What a run's metrics say of its clock; None where it had none.
 
-    Args:
-        rows: its metrics.
-        folder: its directory, whose last checkpoint says which jobs are under way.
-        sampled: whether only some clients are asked at a time: those never asked count as idle.
+    The last checkpoint in its folder says which jobs are under way. `sampled`: only some clients are asked at a time,
+    and those never asked count as idle.
     """
-    table: dict[tuple[str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    trained: dict[str, set[int]] = defaultdict(set)
-    for row in rows:
-        if row.split == "train":
-            trained[row.client].add(row.round)
-        if row.value is not None:
-            table[row.split, row.name][row.client][row.round] = float(row.value)
+    table = tabulate(rows)
     times = table["clock", "time"].get("", {})
     if not times:
         return None
@@ -93,7 +75,8 @@ def read_clock(rows: Sequence[Row], folder: Path, sampled: bool = False) -> RunC
     else:
         # Who answers after the deadline works on, but no longer than the round: in the next it starts anew.
         busy = {client: _within_rounds(series, times) for client, series in table["clock", "busy"].items()}
-        updates = {client: float(len(trained[client])) for client in busy}
+        trained = Counter(client for client, _ in {(row.client, row.round) for row in rows if row.split == "train"})
+        updates = {client: float(trained[client]) for client in busy}
     tested = table["test", "accuracy"]
     if sampled and EVERYONE not in busy:
         busy = dict.fromkeys(tested, 0.0) | busy
@@ -106,8 +89,8 @@ def read_clock(rows: Sequence[Row], folder: Path, sampled: bool = False) -> RunC
     }
     return RunClock(
         times=times,
-        accuracy=_mean(tested),
-        recordings=_mean(table["test", "recordings"]),
+        accuracy=mean_over_clients(tested),
+        recordings=mean_over_clients(table["test", "recordings"]),
         busy=dict(sorted(busy.items())),
         updates=updates,
         staleness=means,
@@ -120,14 +103,7 @@ def unit_of(seconds: float) -> tuple[str, float]:
     return next((unit for unit in UNITS if seconds > 2 * unit[1]), UNITS[-1])
 
 
-def _mean(by_client: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
-    """Over all clients, at the rounds that have all of them."""
-    clients = [series for client, series in by_client.items() if client]
-    common = sorted(set[int].intersection(*map(set, clients))) if clients else []
-    return {r: statistics.fmean(series[r] for series in clients) for r in common}
-
-
-def _within_rounds(busy: Mapping[int, float], times: Mapping[int, float]) -> float:
+def _within_rounds(busy: Series, times: Series) -> float:
     """The sum of a client's work, that of each round cut to the round's own length. Both are running sums."""
     total = worked = now = 0.0
     for r in sorted(times):
@@ -137,42 +113,22 @@ def _within_rounds(busy: Mapping[int, float], times: Mapping[int, float]) -> flo
     return total
 
 
-# A checkpoint's jobs in flight
-
-
-@dataclass(frozen=True)
-class _Flight:
-    client: str
-    start: float
-    finish: float | None
-    busy: float
-
-
-@dataclass(frozen=True)
-class _Noted:
-    time: float
-    flights: tuple[_Flight, ...] = ()
-
-
-_NOTED = TypeAdapter(_Noted)
-
-
 def _under_way(folder: Path, round: int) -> dict[str, float]:
     """How long each device has worked on what it has not answered yet, by the checkpoint after a round.
 
     Metrics count a job's work when its answer comes. Where there is no such checkpoint, nothing is known of others.
     """
-    try:
-        noted = _NOTED.validate_json((folder / "checkpoints" / f"round-{round:06d}.json").read_bytes())
-    except (OSError, ValidationError):
-        return {}
     seconds: dict[str, float] = {}
-    for flight in noted.flights:
-        elapsed = max(noted.time - flight.start, 0.0)
-        if flight.finish is None:  # it vanished on the way
-            worked = min(flight.busy, elapsed)
-        else:  # its rests, where it has any, are taken to be spread evenly
-            worked = flight.busy * min(elapsed / max(flight.finish - flight.start, 1e-9), 1.0)
-        if math.isfinite(worked):
-            seconds[flight.client] = seconds.get(flight.client, 0.0) + worked
+    try:
+        saved = read_json(folder / "checkpoints" / f"round-{round:06d}.json")
+        for flight in saved.get("flights", ()):
+            elapsed, busy = max(saved["time"] - flight["start"], 0.0), float(flight["busy"])
+            if flight["finish"] is None:  # it vanished on the way
+                worked = min(busy, elapsed)
+            else:  # its rests, where it has any, are taken to be spread evenly
+                worked = busy * min(elapsed / max(flight["finish"] - flight["start"], 1e-9), 1.0)
+            if math.isfinite(worked):
+                seconds[flight["client"]] = seconds.get(flight["client"], 0.0) + worked
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no checkpoint, or not a sound one
+        return {}
     return seconds

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from fedaction.report import files
 from fedaction.report.clock import RunClock, read_clock
@@ -17,8 +18,7 @@ from fedaction.runs.metrics import Row, read_rows
 Series = dict[int, float | None]  # value by round
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """A quantity over rounds: its mean over seeds and its standard deviation (n - 1), None where unknown.
 
     The three tuples have one length. `std` is all None where fewer than two seeds ran.
@@ -34,16 +34,14 @@ class Curve:
         return next((value for value in reversed(self.mean) if value is not None), None)
 
 
-@dataclass(frozen=True)
-class Final:
+class Final(NamedTuple):
     """An accuracy (0..1) at the end of a run: mean over seeds, and standard deviation if several ran."""
 
-    mean: float | None
-    std: float | None
+    mean: float | None = None
+    std: float | None = None
 
 
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Bytes over all clients of a round, and their running sums; means over seeds."""
 
     up: Curve
@@ -54,42 +52,26 @@ class Traffic:
 
 @dataclass(frozen=True)
 class MethodData:
-    """One method's runs, over all of its seeds.
+    """One method's runs, over all of its seeds."""
 
-    Attributes:
-        name: the method, or for a baseline the name of its directory.
-        seeds: the seeds that ran.
-        rounds: rounds done by the seed that got furthest.
-        complete: whether every seed ended.
-        seconds: wall time of a seed, mean over those that ended.
-        accuracy: mean over clients of the test accuracy (0..1).
-        client_accuracy: test accuracy of each client.
-        losses: by name ("loss" first), the mean over the clients that reported it; "test loss" is that of
-            the test split.
-        traffic: bytes, where the run counted them.
-        counts: per seed, updates "refused", "dropped" and "late" in all, and mean "participants" of a round.
-        refused: refused updates of each client that had any, per seed.
-        final: mean over clients at the end.
-        client_final: each client's accuracy at the end.
-        evidence: what the first seed that has any left to look at.
-        clocks: of every seed that has a virtual clock.
-    """
-
-    name: str
-    seeds: tuple[str, ...]
-    rounds: int
-    complete: bool
-    seconds: float | None
-    accuracy: Curve
-    client_accuracy: dict[str, Curve]
+    name: str  # the method, or for a baseline the name of its directory
+    seeds: tuple[str, ...]  # the seeds that ran
+    rounds: int  # rounds done by the seed that got furthest
+    complete: bool  # whether every seed ended
+    seconds: float | None  # wall time of a seed, mean over those that ended
+    accuracy: Curve  # mean over clients of the test accuracy (0..1)
+    client_accuracy: dict[str, Curve]  # test accuracy of each client
+    # by name ("loss" first), the mean over the clients that reported it; "test loss" is that of the test
+    # split
     losses: dict[str, Curve]
-    traffic: Traffic | None
+    traffic: Traffic | None  # bytes, where the run counted them
+    # per seed, updates "refused", "dropped" and "late" in all, and mean "participants" of a round
     counts: dict[str, float]
-    refused: dict[str, float]
-    final: Final
-    client_final: dict[str, Final]
-    evidence: Evidence
-    clocks: tuple[RunClock, ...] = ()
+    refused: dict[str, float]  # refused updates of each client that had any, per seed
+    final: Final  # mean over clients at the end
+    client_final: dict[str, Final]  # each client's accuracy at the end
+    evidence: Evidence  # what the first seed that has any left to look at
+    clocks: tuple[RunClock, ...] = ()  # of every seed that has a virtual clock
 
 
 @dataclass(frozen=True)
@@ -114,13 +96,12 @@ class ReportData:
     @property
     def topology(self) -> dict[str, LearnedGraph]:
         """The learned graphs by client, of the first method that left any."""
-        return next((m.evidence.topology for m in self.methods if m.evidence.topology), dict[str, LearnedGraph]())
+        return next((m.evidence.topology for m in self.methods if m.evidence.topology), Evidence().topology)
 
     @property
     def samples(self) -> dict[str, tuple[RecordedAction, ...]]:
         """The recorded actions by client, of the first method that left any."""
-        nothing = dict[str, tuple[RecordedAction, ...]]()
-        return next((m.evidence.samples for m in self.methods if m.evidence.samples), nothing)
+        return next((m.evidence.samples for m in self.methods if m.evidence.samples), Evidence().samples)
 
     @property
     def confusions(self) -> dict[int, dict[str, Confusion]]:
@@ -207,11 +188,8 @@ def _first(run_dir: Path, name: str, runs: Sequence[_Run]) -> Path:
 def _runs(folder: Path, top: Path, notes: list[str], owner: Path | None = None) -> list[_Run]:
     """A method's runs: one for each seed under `folder/seeds`, and the one in `folder` itself.
 
-    Args:
-        folder: directory of the method.
-        top: the reported directory, to name others from.
-        notes: what the reader should know of runs that are left out is added here.
-        owner: where `folder` is a baseline, the directory that it is a baseline of; it knows the seed.
+    What is left out is added to `notes`, named from `top`, the reported directory. Where `folder` is a baseline, its
+    seed is that of its `owner`.
     """
     runs = [run for child in _children(folder / "seeds") if (run := _run(child, child.name)) is not None]
     for child in _children(folder / "seeds"):
@@ -238,8 +216,7 @@ def _run(folder: Path, seed: str | None) -> _Run | None:
         return None
     recipe = files.read_recipe(folder / "recipe.toml") if (folder / "recipe.toml").exists() else {}
     if seed is None:
-        known = result.seed if result and result.seed is not None else recipe.get("seed", 0)
-        seed = str(known)
+        seed = str(result.seed if result and result.seed is not None else recipe.get("seed", 0))
     method = (result.method if result else "") or str(recipe.get("method", ""))
     return _Run(folder, seed, method, read_rows(path), result)
 
@@ -249,7 +226,7 @@ def _method(name: str, runs: Sequence[_Run], sampled: bool) -> MethodData:
     accuracy = [run.series("test", "accuracy") for run in runs]
     clients = dict.fromkeys(client for seed in accuracy for client in seed if client)
     finals = [_final(run, seed) for run, seed in zip(runs, accuracy, strict=True)]
-    ended = list(dict.fromkeys(client for _, by_client in finals for client in by_client))
+    ended = dict.fromkeys(client for _, by_client in finals for client in by_client)
     final = _spread(mean for mean, _ in finals)
     whole = runs[0].result
     if len(runs) == 1 and whole is not None and whole.seeds is not None:
@@ -296,9 +273,8 @@ def _final(run: _Run, accuracy: dict[str, Series]) -> tuple[float | None, dict[s
 
 def _spread(values: Iterable[float | None]) -> Final:
     known = [value for value in values if value is not None]
-    if not known:
-        return Final(None, None)
-    return Final(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None)
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return Final(statistics.fmean(known), deviation) if known else Final()
 
 
 def _curve(seeds: Sequence[Series]) -> Curve:
@@ -331,21 +307,19 @@ def _mean_of_reporting(by_client: dict[str, Series]) -> Series:
 
 def _losses(runs: Sequence[_Run]) -> dict[str, Curve]:
     names = dict.fromkeys(m.name for run in runs for m in run.metrics if m.split == "train")
-    curves: dict[str, Curve] = {}
-    for name in sorted(names, key=lambda name: name != "loss"):
-        curves[name] = _curve([_mean_of_reporting(run.series("train", name)) for run in runs])
-    test = [run.series("test", "loss") for run in runs]
-    if any(test):
-        curves["test loss"] = _curve([_mean_of_reporting(seed) for seed in test])
-    return curves
+    metrics = {name: ("train", name) for name in sorted(names, key=lambda name: name != "loss")}
+    if any(run.series("test", "loss") for run in runs):
+        metrics["test loss"] = ("test", "loss")
+    return {
+        name: _curve([_mean_of_reporting(run.series(*metric)) for run in runs]) for name, metric in metrics.items()
+    }
 
 
 def _traffic(runs: Sequence[_Run]) -> Traffic | None:
     up, down = ([_whole(run.series("server", name)) for run in runs] for name in ("bytes_up", "bytes_down"))
     if not any(up) and not any(down):
         return None
-    totals = ([_running(seed) for seed in seeds] for seeds in (up, down))
-    return Traffic(_curve(up), _curve(down), *(_curve(seeds) for seeds in totals))
+    return Traffic(_curve(up), _curve(down), _curve(list(map(_running, up))), _curve(list(map(_running, down))))
 
 
 def _whole(by_client: dict[str, Series]) -> Series:
@@ -357,12 +331,8 @@ def _whole(by_client: dict[str, Series]) -> Series:
 
 
 def _running(series: Series) -> Series:
-    total = 0.0
-    sums: Series = {}
-    for r in sorted(series):
-        total += series[r] or 0.0
-        sums[r] = total
-    return sums
+    rounds = sorted(series)
+    return dict(zip(rounds, itertools.accumulate(series[r] or 0.0 for r in rounds), strict=True))
 
 
 def _sum(series: Series) -> float:

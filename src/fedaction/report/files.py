@@ -5,10 +5,8 @@ A missing file raises FileNotFoundError, a broken one ValueError; the message be
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
@@ -32,7 +30,7 @@ LayoutField = Annotated[Layout, PlainValidator(_layout)]
 
 @dataclass(frozen=True)
 class Result:
-    """result.json: how a run ended. Accuracies are fractions, traffic is in bytes."""
+    """result.json: how a run ended, as far as a report shows it. Accuracies are fractions."""
 
     mean: float | None = None
     std: float | None = None
@@ -40,10 +38,7 @@ class Result:
     name: str = ""
     method: str = ""
     seed: int | None = None
-    rounds: int | None = None
     seconds: float | None = None
-    bytes_up: int | None = None
-    bytes_down: int | None = None
     configuration: str = ""
     engine: str = ""
     device: str = ""
@@ -126,11 +121,10 @@ class AnalysisTable:
 
 @dataclass(frozen=True)
 class Analysis:
-    """analyses/NAME.json: what `fedaction analyse` found after `round` rounds, and NAME.svg beside it."""
+    """analyses/NAME.json: what `fedaction analyse` wrote, and NAME.svg beside it."""
 
     name: str
     place: int
-    round: int
     title: str
     caption: str
     table: AnalysisTable
@@ -144,17 +138,6 @@ def _square(name: str, matrix: tuple[tuple[float, ...], ...], size: int, what: s
         raise ValueError(f"{name} must be {size} x {size}, for its {what}; got {len(matrix)} rows of {widths}")
 
 
-_RESULT = TypeAdapter(Result)
-_EVIDENCE = TypeAdapter(Evidence)
-_ANALYSIS = TypeAdapter(Analysis)
-
-
-def _why(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {first['msg']}" if where else first["msg"]
-
-
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -162,11 +145,13 @@ def _bytes(path: Path) -> bytes:
         raise FileNotFoundError(f"{path}: no such file; a run directory needs it") from None
 
 
-def _parse(path: Path, kind: TypeAdapter[T], text: bytes) -> T:
+def _parse(path: Path, kind: type[T]) -> T:
     try:
-        return kind.validate_json(text)
+        return TypeAdapter(kind).validate_json(_bytes(path))
     except ValidationError as error:
-        raise ValueError(f"{path}: {_why(error)}") from None
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{path}: {where and f'{where}: '}{first['msg']}") from None
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -179,32 +164,25 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 def read_environment(path: Path) -> dict[str, Any]:
     """Versions, device and revision, as written."""
-    try:
-        value: object = json.loads(_bytes(path))
-    except ValueError as error:
-        raise ValueError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{path}: must hold one JSON object")
-    return dict(cast("Mapping[str, Any]", value))
+    return _parse(path, dict[str, Any])
 
 
 def read_result(path: Path) -> Result | None:
     """How the run ended, or None where it has not."""
-    return _parse(path, _RESULT, _bytes(path)) if path.exists() else None
+    return _parse(path, Result) if path.exists() else None
 
 
 def read_evidence(path: Path) -> Evidence:
     """The run's evidence; empty where it left none."""
-    return _parse(path, _EVIDENCE, _bytes(path)) if path.exists() else Evidence()
+    return _parse(path, Evidence) if path.exists() else Evidence()
 
 
 def read_analyses(folder: Path) -> tuple[Analysis, ...]:
     """The run's analyses, in the order they are shown in; none where there is no such folder."""
     analyses: list[Analysis] = []
-    for path in sorted(folder.glob("*.json")):
+    for path in folder.glob("*.json"):
         picture = path.with_suffix(".svg")
-        analysis = _parse(path, _ANALYSIS, _bytes(path))
-        analyses.append(replace(analysis, picture=_bytes(picture) if picture.exists() else b""))
+        analyses.append(replace(_parse(path, Analysis), picture=_bytes(picture) if picture.exists() else b""))
     return tuple(sorted(analyses, key=lambda analysis: (analysis.place, analysis.name)))
 
 

@@ -7,47 +7,51 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
 from fedaction.federation.files import write_atomically
+from fedaction.federation.progress import Progress
 from fedaction.methods import title_of
 from fedaction.report.clock import unit_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
 from fedaction.report.files import Analysis, LearnedGraph, RecordedAction, finite
 from fedaction.runs.metrics import metric_name
+from fedaction.runs.recipe import Recipe
+from fedaction.runs.study import RunResult, resume_study, run_study
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
-SCRIPTS = (
-    "dom.js",
-    "chart.js",
-    "heatmap.js",
-    "results.js",
-    "clock.js",
-    "body.js",
-    "topology.js",
-    "player.js",
-    "analyses.js",
-    "page.js",
-)
+_NAMES = ("dom", "chart", "heatmap", "results", "clock", "body", "topology", "player", "analyses", "page")
+SCRIPTS = tuple(f"{name}.js" for name in _NAMES)
 _MOST_POINTS = 400  # of one curve; more than a screen can show
 _STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 to 2000
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
-    """Write the report of a run and return its path.
+    """Writes the report of a run, with its `baselines/` and `seeds/`, to `out` or `run_dir/report.html`; its path.
 
-    Args:
-        run_dir: directory of the run; its `baselines/` and `seeds/` are read too.
-        out: the file to write, default `run_dir/report.html`. It is replaced in one step: whoever reloads
-            the page during the run never reads half of one.
+    The file is replaced in one step: whoever reloads the page during the run never reads half of one.
     """
     target = out if out is not None else run_dir / "report.html"
-    text = render(collect(run_dir))
-    write_atomically(target, text.encode())
+    write_atomically(target, render(collect(run_dir)).encode())
     return target
+
+
+def run_and_report(recipe: Recipe, folder: Path, progress: Progress | None = None) -> RunResult:
+    """Runs a study, see `runs.study.run_study`, and writes report.html into its directory, last of all."""
+    result = run_study(recipe, folder, progress)
+    write_report(folder)
+    return result
+
+
+def resume_and_report(folder: Path, progress: Progress | None = None) -> RunResult:
+    """Resumes a study where it stopped, see `runs.study.resume_study`, and writes its report."""
+    result = resume_study(folder, progress)
+    write_report(folder)
+    return result
 
 
 def render(data: ReportData) -> str:
@@ -156,10 +160,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
         "unit": f"virtual {unit}",
         "methods": [_method(m, data.clients) | {"clock": _clock(m, seconds)} for m in data.methods],
         "confusions": [
-            {
-                "method": i,
-                "clients": [{"client": c, "classes": m.classes, "matrix": m.matrix} for c, m in matrices.items()],
-            }
+            {"method": i, "clients": [{"client": c, **asdict(matrix)} for c, matrix in matrices.items()]}
             for i, matrices in data.confusions.items()
         ],
         "topology": [_topology(client, graph) for client, graph in data.topology.items()],
@@ -176,8 +177,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
 
 
 def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
-    nobody = Final(None, None)
-    traffic = method.traffic
+    traffic = dict(zip(("up", "down", "totalUp", "totalDown"), map(_curve, method.traffic or ()), strict=False))
     return {
         "name": title_of(method.name),
         "seeds": len(method.seeds),
@@ -185,18 +185,11 @@ def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
         "accuracy": _curve(method.accuracy),
         "clients": [_curve(method.client_accuracy[c]) if c in method.client_accuracy else None for c in clients],
         "losses": [{"name": name, **_curve(curve)} for name, curve in method.losses.items()],
-        "traffic": None
-        if traffic is None
-        else {
-            "up": _curve(traffic.up),
-            "down": _curve(traffic.down),
-            "totalUp": _curve(traffic.total_up),
-            "totalDown": _curve(traffic.total_down),
-        },
+        "traffic": traffic or None,
         "counts": {name: _round(value) for name, value in method.counts.items()},
         "refused": [[client, _round(value)] for client, value in method.refused.items()],
         "final": _final(method.final),
-        "finals": [_final(method.client_final.get(c, nobody)) for c in clients],
+        "finals": [_final(method.client_final.get(c, Final())) for c in clients],
     }
 
 
@@ -232,10 +225,7 @@ def _curve(curve: Curve) -> dict[str, Any]:
     keep = range(size)
     if size > _MOST_POINTS:
         keep = [round(i * (size - 1) / (_MOST_POINTS - 1)) for i in range(_MOST_POINTS)]  # both ends stay
-    drawn: dict[str, Any] = {
-        "x": [curve.rounds[i] for i in keep],
-        "y": [_round(curve.mean[i]) for i in keep],
-    }
+    drawn: dict[str, Any] = {"x": [curve.rounds[i] for i in keep], "y": [_round(curve.mean[i]) for i in keep]}
     if any(value is not None for value in curve.std):
         drawn["sd"] = [_round(curve.std[i]) for i in keep]
     return drawn
@@ -245,24 +235,15 @@ def _topology(client: str, graph: LearnedGraph) -> dict[str, Any]:
     def matrix(rows: tuple[tuple[float, ...], ...] | None) -> list[list[float]] | None:
         return None if rows is None else [[_round(value, 3) or 0 for value in row] for row in rows]
 
-    return {
-        "client": client,
-        "layout": graph.layout.to_dict(),
-        "A": matrix(graph.A),
-        "I": matrix(graph.I),
-        "U": matrix(graph.U),
-        "weights": [_round(graph.alpha) or 0, _round(graph.beta) or 0, _round(graph.gamma) or 0],
-    }
+    matrices = {"A": matrix(graph.A), "I": matrix(graph.I), "U": matrix(graph.U)}
+    weights = [_round(weight) or 0 for weight in (graph.alpha, graph.beta, graph.gamma)]
+    return {"client": client, "layout": graph.layout.to_dict(), **matrices, "weights": weights}
 
 
 def _sample(sample: RecordedAction) -> dict[str, Any]:
     """Frames as one list of whole numbers, x, y, z of each joint in turn; the page scales them to fit."""
-    flat = [
-        finite(joint[axis]) if axis < len(joint) else 0.0
-        for frame in sample.frames
-        for joint in frame
-        for axis in range(3)
-    ]
+    joints = (joint for frame in sample.frames for joint in frame)
+    flat = [finite(joint[axis]) if axis < len(joint) else 0.0 for joint in joints for axis in range(3)]
     most = max((abs(value) for value in flat if value is not None), default=0.0) or 1.0
     return {
         "layout": sample.layout.to_dict(),

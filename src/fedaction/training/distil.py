@@ -12,7 +12,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -23,16 +23,17 @@ from fedaction.data.client import ClientData
 from fedaction.data.clips.clips import check_clips, digest_of
 from fedaction.data.clips.window import window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
-from fedaction.evaluation.clips import accuracy_of
-from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
+from fedaction.evaluation.accuracy import accuracy_of
+from fedaction.federation.files import read_json, write_atomically, write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.models.files import Card, load_model, read_card, save_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.environment import environment
-from fedaction.runs.metrics import MetricsFile, Row, read_rows
+from fedaction.runs.metrics import MetricsFile, read_rows
 from fedaction.training.distil_recipe import DistilRecipe, dump_distil_recipe, load_distil_recipe
+from fedaction.training.folders import check_folder, check_unchanged, open_folder
 from fedaction.training.teacher import file_digest, keep_logits
-from fedaction.training.trainer import Pretraining, Splits, log_seconds, seconds_of
+from fedaction.training.trainer import Pretraining, Splits, accuracy_rows, log_seconds, seconds_of
 
 
 class StageResult(TypedDict):
@@ -71,23 +72,14 @@ class DistilResult(TypedDict):
     scratch: NotRequired[dict[str, float]]
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One network to be trained.
+class Stage(NamedTuple):
+    """One network to be trained."""
 
-    Attributes:
-        name: its directory.
-        role: "teacher", "assistant", "student" or "scratch".
-        depth: of the network.
-        epochs: to train for; 0: its model file was given.
-        teacher: the directory of who teaches it.
-    """
-
-    name: str
-    role: str
+    name: str  # its directory
+    role: str  # "teacher", "assistant", "student" or "scratch"
     depth: int
-    epochs: int
-    teacher: str | None
+    epochs: int  # 0: its model file was given
+    teacher: str | None  # the directory of who teaches it
 
 
 def stages_of(recipe: DistilRecipe) -> list[Stage]:
@@ -108,65 +100,57 @@ def stages_of(recipe: DistilRecipe) -> list[Stage]:
 def run_distil(
     recipe: DistilRecipe, folder: Path, progress: Progress | None = None, data: ClientData | None = None
 ) -> DistilResult:
-    """Trains a recipe's chain for each of its seeds, or what is left of that.
+    """Trains a recipe's chain for each of its seeds, or what is left of that; the result is also `result.json`.
 
-    Args:
-        recipe: what to train.
-        folder: a new or empty directory, or that of the same recipe when it is resumed.
-        progress: is told how it goes.
-        data: a client with all clips, in place of what the recipe names.
-
-    Returns:
-        The result, which is also `result.json` in the directory.
+    The folder is a new or empty directory, or that of the same recipe when it is resumed. `data`, a client with all
+    clips, takes the place of what the recipe names.
     """
     progress = progress or Quiet()
     settings = recipe.settings
     device = choose_device(settings.device)
     check_precision(settings.precision, device)
-    _check_folder(recipe, folder)
+    _check_keys(recipe, folder)
     data = recipe.source.pool(settings.data_seed) if data is None else data
     check_clips(data, f"data = {settings.data!r}")
     window = window_of(data, settings.crop, settings.augment_pad, settings.augment_flip)
     given = _given_teacher(recipe, data)
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder):
-        remove_partial(folder)
-        digest = _check_data(folder, data)
+    with open_folder(folder, "recipe.toml", "distillation"):
+        digest, record = digest_of(data), folder / "data.json"
+        if record.exists() and read_json(record).get("sha256") != digest:
+            raise ValueError(
+                f"{folder} was begun with other clips than the recipe now gives; bring them back, or distil into "
+                "another directory"
+            )
         # First of all, so that a run killed from here on can be resumed.
         write_atomically(folder / "recipe.toml", dump_distil_recipe(recipe).encode())
         write_json(folder / "environment.json", environment(device))
         set_precision(settings.tf32)
         splits = Splits(data.train.on(device), data.test.on(device), window, device)
         counts = {"train": len(splits.train), "test": len(splits.test)}
-        write_json(folder / "data.json", {"sha256": digest, **counts})
+        write_json(record, {"sha256": digest, **counts})
         results: dict[str, list[StageResult]] = {}
         for position, seed in enumerate(settings.seeds):
             home = folder if position == 0 else folder / "seeds" / str(seed)
-            chain = Chain(recipe, seed, home, splits, data.info.classes, digest, given, progress)
+            configuration = recipe.configuration(seed, digest, given)
+            chain = Chain(recipe, seed, home, splits, data.info.classes, digest, configuration, progress)
             results[str(seed)] = [chain.stage(stage) for stage in stages_of(recipe)]
         result = _result(recipe, folder, results, device)
         write_json(folder / "result.json", result)
     return result
 
 
+@dataclass(frozen=True)
 class Chain:
-    """The chain of one seed."""
+    """The chain of one seed; `data` is the hash of the clips."""
 
-    def __init__(
-        self,
-        recipe: DistilRecipe,
-        seed: int,
-        folder: Path,
-        splits: Splits,
-        classes: tuple[str, ...],
-        data: str,
-        given: str,
-        progress: Progress,
-    ) -> None:
-        """`data` is the hash of the clips, `given` that of a given teacher's file or ""."""
-        self.recipe, self.seed, self.folder, self.splits, self.classes = recipe, seed, folder, splits, classes
-        self.data, self.progress = data, progress
-        self.configuration = recipe.configuration(seed, data, given)
+    recipe: DistilRecipe
+    seed: int
+    folder: Path
+    splits: Splits
+    classes: tuple[str, ...]
+    data: str
+    configuration: str
+    progress: Progress
 
     def stage(self, stage: Stage) -> StageResult:
         """Trains one network, unless that was done before."""
@@ -176,7 +160,7 @@ class Chain:
             if stage.epochs:
                 self._train(stage, home)
             else:
-                self._take_over(stage, home)
+                self._copy_given(home)
             result = self._sum_up(stage, home)
             write_json(home / "stage.json", result)
         shutil.rmtree(home / "checkpoints", ignore_errors=True)  # the model file has what they held
@@ -233,15 +217,13 @@ class Chain:
         logits = keep_logits(path.with_name("logits.npy"), about, (len(splits.train), len(self.classes)), compute)
         return torch.tensor(np.asarray(logits), device=splits.device)
 
-    def _take_over(self, stage: Stage, home: Path) -> None:
+    def _copy_given(self, home: Path) -> None:
         """A teacher that was given: tested, and copied into the run."""
         network, card = load_model(self.recipe.settings.teacher)
         save_model(home / "model.safetensors", network, card)
         logits = self.splits.logits(network.to(self.splits.device), self.splits.test, self.recipe.settings)
-        accuracy = accuracy_of(logits, self.splits.test)
-        values = {"accuracy": accuracy.clip, "video_accuracy": accuracy.video, "loss": accuracy.loss}
         metrics = MetricsFile(home / "metrics.jsonl")
-        metrics.append(Row(0, "", "", "test", name, value) for name, value in values.items())
+        metrics.append(accuracy_rows(0, accuracy_of(logits, self.splits.test)))
         metrics.close()
 
     def _card(self, stage: Stage) -> Card:
@@ -303,58 +285,41 @@ def _given_teacher(recipe: DistilRecipe, data: ClientData) -> str:
     return file_digest(Path(settings.teacher))
 
 
-def _check_folder(recipe: DistilRecipe, folder: Path) -> None:
+def _check_keys(recipe: DistilRecipe, folder: Path) -> None:
     """Refuses a directory that is something else, or was begun with keys that make another result."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise ValueError(f"{folder} is a file; choose another directory")
-    if not (folder / "recipe.toml").exists():
-        if any(not path.name.endswith(".part") for path in folder.iterdir()):
-            raise ValueError(f"{folder} is not empty and holds no distillation; choose another directory")
-        return
-    before, now = load_distil_recipe(folder / "recipe.toml").flat(), recipe.flat()
-    for key in filter(recipe.settings.decides, type(recipe.settings).model_fields):
-        if before.get(key) != now.get(key):
-            raise ValueError(
-                f"{folder} was begun with {key} = {before.get(key)!r}, but the recipe now says {now.get(key)!r}; "
-                "put it back as it was, or distil into another directory"
-            )
-
-
-def _check_data(folder: Path, data: ClientData) -> str:
-    """The hash of the clips; a directory that was begun with others is refused."""
-    digest, record = digest_of(data), folder / "data.json"
-    if record.exists() and read_json(record).get("sha256") != digest:
-        raise ValueError(
-            f"{folder} was begun with other clips than the recipe now gives; bring them back, or distil into another "
-            "directory"
-        )
-    return digest
+    check_folder(folder, "recipe.toml", "distillation")
+    if (folder / "recipe.toml").exists():
+        before, now = load_distil_recipe(folder / "recipe.toml").flat(), recipe.flat()
+        keys = filter(recipe.settings.decides, type(recipe.settings).model_fields)
+        check_unchanged(folder, ((key, before.get(key), now.get(key)) for key in keys))
 
 
 def _result(
     recipe: DistilRecipe, folder: Path, results: dict[str, list[StageResult]], device: torch.device
 ) -> DistilResult:
     settings = recipe.settings
-    students = [next(stage for stage in stages if stage["role"] == "student") for stages in results.values()]
-    alone = [stage for stages in results.values() for stage in stages if stage["role"] == "scratch"]
-    clip = [student["clip_accuracy"] for student in students]
+    by_role = {
+        role: [stage for stages in results.values() for stage in stages if stage["role"] == role]
+        for role in ("student", "scratch")
+    }
+    means = {
+        role: {key: statistics.fmean(stage[key] for stage in stages) for key in ("clip_accuracy", "video_accuracy")}
+        for role, stages in by_role.items()
+        if stages
+    }
+    clip = [student["clip_accuracy"] for student in by_role["student"]]
     result: DistilResult = {
         "run": str(folder),
         "name": settings.name,
         "chain": list(settings.chain),
         "width": settings.width,
-        "clip_accuracy": statistics.fmean(clip),
-        "video_accuracy": statistics.fmean(student["video_accuracy"] for student in students),
+        "clip_accuracy": means["student"]["clip_accuracy"],
+        "video_accuracy": means["student"]["video_accuracy"],
         "std": statistics.stdev(clip) if len(clip) > 1 else None,
         "seconds": round(sum(stage["seconds"] for stages in results.values() for stage in stages), 3),
         "device": device.type,
         "stages": results,
     }
-    if alone:
-        result["scratch"] = {
-            "clip_accuracy": statistics.fmean(stage["clip_accuracy"] for stage in alone),
-            "video_accuracy": statistics.fmean(stage["video_accuracy"] for stage in alone),
-        }
+    if "scratch" in means:
+        result["scratch"] = means["scratch"]
     return result

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
-from pydantic.fields import FieldInfo
 
 from fedaction.data.sources import CLIP_SOURCES
 from fedaction.data.sources.base import ClipSource
@@ -26,7 +25,7 @@ from fedaction.methods.distillation import ClsTarget, KdLoss, Reduction
 from fedaction.models.resnet3d import BLOCKS
 from fedaction.runs.recipe import read_overrides, read_recipe
 
-_Keys = TypeVar("_Keys", bound=Settings)
+Keys = TypeVar("Keys", bound=Settings)
 
 
 def _as_tuple(value: Any) -> Any:
@@ -135,20 +134,19 @@ DEFAULTS = 1
 
 
 @dataclass(frozen=True)
-class DistilRecipe:
-    """A validated recipe of distillation.
+class ClipRecipe(Generic[Keys]):
+    """A validated recipe: a command's own keys, and those of the clips that it names."""
 
-    Attributes:
-        settings: keys every one has.
-        source: the clips' keys.
-    """
-
-    settings: DistilSettings
+    settings: Keys
     source: ClipSource
 
     def flat(self) -> dict[str, Any]:
         """Every key with its value, defaults filled in: the resolved recipe."""
         return self.settings.model_dump() | self.source.model_dump()
+
+
+class DistilRecipe(ClipRecipe[DistilSettings]):
+    """A recipe of distillation."""
 
     def configuration(self, seed: int, data: str, teacher: str) -> str:
         """A hash of everything that decides a chain's result: keys, seed, the data's hash, a given teacher's hash."""
@@ -168,7 +166,7 @@ def parse_distil_recipe(values: Mapping[str, Any], origin: str = "the recipe") -
     return DistilRecipe(*parse_clip_recipe(values, DistilSettings, origin))
 
 
-def parse_clip_recipe(values: Mapping[str, Any], kind: type[_Keys], origin: str) -> tuple[_Keys, ClipSource]:
+def parse_clip_recipe(values: Mapping[str, Any], kind: type[Keys], origin: str) -> tuple[Keys, ClipSource]:
     """A command's keys and those of the clips that it names, from one flat recipe."""
     check_flat(values, origin)
     check_choice({"data": "stage_video", **values}, "data", CLIP_SOURCES, origin)
@@ -182,8 +180,3 @@ def parse_clip_recipe(values: Mapping[str, Any], kind: type[_Keys], origin: str)
 def dump_distil_recipe(recipe: DistilRecipe) -> str:
     """The resolved recipe as TOML; reading it back gives the same recipe."""
     return "".join(f"{key} = {toml_value(value)}\n" for key, value in recipe.flat().items())
-
-
-def distil_keys() -> dict[str, dict[str, FieldInfo]]:
-    """Every key of `fedaction distil` besides those of its data, by who reads it."""
-    return {"distil": DistilSettings.model_fields}

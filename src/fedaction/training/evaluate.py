@@ -24,7 +24,7 @@ from fedaction.data.clips.clips import Clips, check_clips, digest_of, recordings
 from fedaction.data.clips.recordings import Recordings
 from fedaction.data.clips.window import Window, window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
-from fedaction.evaluation.clips import recordings_in
+from fedaction.evaluation.accuracy import recordings_in
 from fedaction.federation.files import write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.seeds import generator
@@ -34,9 +34,9 @@ from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.environment import environment
 from fedaction.runs.networks import network_file, read_network
-from fedaction.training.evaluate_folder import Parts, check_folder, keep_parts
 from fedaction.training.evaluate_recipe import EvaluateRecipe, EvaluateSettings, Perturbation
-from fedaction.training.protocols import Evaluation, Features, precision_on
+from fedaction.training.folders import RECORD, Parts, check_folder, keep_parts
+from fedaction.training.protocols import Features, Protocols, precision_on
 from fedaction.training.teacher import file_digest
 from fedaction.training.trainer import Splits
 
@@ -98,7 +98,7 @@ def run_evaluate(
         model: a model file, a run's directory or one of its `checkpoints/*.safetensors`; or "random".
         recipe: what to measure on what.
         result_file: where the result is written; it must not be there yet.
-        progress: is told how it goes.
+        progress: called with what is done.
         data: a client with all recordings, in place of what the recipe names.
         folder: a directory that keeps what is measured, and is resumed when it is given again; the result is its
             `result.json`.
@@ -112,7 +112,7 @@ def run_evaluate(
             raise ValueError(f"{result_file} exists; choose another file for the result")
         result_file.parent.mkdir(parents=True, exist_ok=True)  # rather than fail when all is done
     if folder is not None:
-        check_folder(folder)
+        check_folder(folder, RECORD, "evaluation")
     backbones = Backbones(model, settings, progress)
     data = recipe.source.pool(settings.data_seed, whole=True) if data is None else data
     check_clips(data, f"data = {settings.data!r}")
@@ -120,10 +120,11 @@ def run_evaluate(
     set_precision(settings.tf32)
     looked_at, tuned_on = splits_of(settings, data, window, device)
     backbones.compare(looked_at, progress)
-    evaluation = Evaluation(settings, looked_at, tuned_on, len(data.info.classes), progress)
+    protocols = Protocols(settings, looked_at, tuned_on, len(data.info.classes), progress)
     about = {"model": backbones.about["sha256"] or RANDOM, "recordings": digest}
     with keep_parts(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
-        seeds, perturbed = _measure(evaluation, backbones, parts)
+        seeds, perturbed = _measure(protocols, backbones, parts)
+        each = list(seeds.values())
         result: EvaluateResult = {
             "name": settings.name,
             "model": backbones.about,
@@ -136,18 +137,13 @@ def run_evaluate(
                 "recordings": [len(recordings_in(split)[1]) for split in (looked_at.train, looked_at.test)],
             },
             "seeds": seeds,
-            "mean": {
-                key: statistics.fmean(scores[key] for scores in seeds.values())
-                for key in seeds[str(settings.seeds[0])]
-            },
-            "std": None,
+            "mean": {key: statistics.fmean(own[key] for own in each) for key in each[0]},
+            "std": {key: statistics.stdev(own[key] for own in each) for key in each[0]} if len(each) > 1 else None,
             "perturb": _sum_up(perturbed),
             "seconds": round(parts.seconds, 3),
             "recipe": recipe.flat(),
             "environment": environment(device),
         }
-        if len(seeds) > 1:
-            result["std"] = {key: statistics.stdev(each[key] for each in seeds.values()) for key in result["mean"]}
         for path in (result_file, None if folder is None else folder / "result.json"):
             if path is not None:
                 write_json(path, result)
@@ -158,54 +154,40 @@ _Noisy = tuple[Perturbation, float, float, float]
 
 
 def _measure(
-    evaluation: Evaluation, backbones: Backbones, parts: Parts
+    protocols: Protocols, backbones: Backbones, parts: Parts
 ) -> tuple[dict[str, dict[str, float]], list[_Noisy]]:
     """What each seed's protocols measure, and retrieval under noise; what was measured before is read."""
-    settings, device = evaluation.settings, evaluation.looked_at.device
+    settings = protocols.settings
     seeds: dict[str, dict[str, float]] = {}
     perturbed: list[_Noisy] = []
-    subject: tuple[ResNet3D, Features] | None = None
+    features: Features | None = None
     for seed in settings.seeds:
         suffix = f", seed {seed}" if len(settings.seeds) > 1 else ""
-        asked = [*settings.protocols, *(["perturb"] if settings.perturb else [])]
-        if not all(parts.done(seed, part) for part in asked) and (subject is None or backbones.card is None):
-            backbone = backbones.of(seed).to(device)
-            backbone.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue]
-            subject = backbone, Features(evaluation, backbone, f"features{suffix}")
+        if features is None or backbones.card is None:
+            features = Features(protocols, partial(backbones.of, seed), f"features{suffix}")
+        measure = partial(_measure_one, protocols, features, seed, suffix, parts.configuration)
         scores = dict[str, float]()
-        for part in asked:
-            values = parts.of(
-                seed, part, partial(_part, part, evaluation, subject, seed, suffix, parts.configuration)
-            )
-            if part == "perturb":
-                perturbed += [(kind, level, r1, lost) for kind, level, r1, lost in values]
-            else:
-                scores |= values
+        for protocol in settings.protocols:
+            scores |= parts.of(seed, protocol, partial(measure, protocol))
+        if settings.perturb:
+            perturbed += map(tuple, parts.of(seed, "perturb", partial(measure, "perturb")))
         seeds[str(seed)] = scores
     return seeds, perturbed
 
 
-def _part(
-    part: str,
-    evaluation: Evaluation,
-    subject: tuple[ResNet3D, Features] | None,
-    seed: int,
-    suffix: str,
-    configuration: str,
-    folder: Path,
+def _measure_one(
+    protocols: Protocols, features: Features, seed: int, suffix: str, configuration: str, name: str, folder: Path
 ) -> Any:
-    """One protocol, with one seed."""
-    assert subject is not None
-    backbone, features = subject
-    match part:
+    """What one protocol measures with one seed."""
+    match name:
         case "retrieval":
-            return evaluation.retrieval(features)
+            return protocols.retrieval(features)
         case "probe":
-            return evaluation.probe(features, seed, suffix)
+            return protocols.probe(features, seed, suffix)
         case "finetune":
-            return evaluation.finetune(backbone, seed, folder, configuration, suffix)
+            return protocols.finetune(features.backbone, seed, folder, configuration, suffix)
         case _:
-            return list(evaluation.perturb(backbone, seed, suffix))
+            return list(protocols.perturb(features.backbone, seed, suffix))
 
 
 def splits_of(
@@ -214,7 +196,7 @@ def splits_of(
     """Clips for retrieval and the probe, and clips for fine-tuning, of the same recordings."""
     train, test = (recordings_of(split).on(device) for split in (data.train, data.test))
     frames = min(settings.clip_frames, int(max(train.lengths.max(), test.lengths.max())))
-    even = [Clips.spread(part, frames, settings.clip_stride, settings.clips) for part in (train, test)]
+    even = [Clips.spread(split, frames, settings.clip_stride, settings.clips) for split in (train, test)]
     tuned_on = tuning_splits(settings, train, test, frames, window, device)
     return Splits(even[0], even[1], window, device), tuned_on
 
@@ -224,27 +206,14 @@ def tuning_splits(
 ) -> Splits:
     """Clips for fine-tuning: of each recording one from another place each time, for test some evenly spread."""
     stride = settings.finetune_stride
+    names = ("scales", "flip", "chance", "brightness", "contrast", "hue", "saturation")
+    changes = (getattr(settings, f"augment_{name}") for name in names)
     return Splits(
         Clips.spread(train, frames, stride, 1, anew=True),
         Clips.spread(test, frames, stride, settings.clips),
         window,
         device,
-        augmentation_of(settings, window),
-    )
-
-
-def augmentation_of(settings: EvaluateSettings, window: Window) -> Augmentation:
-    """How clips are changed while a network is fine-tuned."""
-    return Augmentation(
-        window.frame,
-        window.size[0],
-        settings.augment_scales,
-        settings.augment_flip,
-        settings.augment_chance,
-        settings.augment_brightness,
-        settings.augment_contrast,
-        settings.augment_hue,
-        settings.augment_saturation,
+        Augmentation(window.frame, window.size[0], *changes),
     )
 
 
@@ -256,10 +225,9 @@ class Backbones:
         self.card: Card | None = None
         self._weights: dict[str, Tensor] | None = None
         sha256: str | None = None
+        arguments: dict[str, Any] = {"depth": settings.depth, "width": settings.width}
         if model == RANDOM:
-            arguments: dict[str, Any] = {"depth": settings.depth, "width": settings.width}
-            if settings.stem == "r3d":
-                arguments |= _R3D
+            arguments |= _R3D if settings.stem == "r3d" else {}
         else:
             if given := sorted(settings.model_fields_set & {"depth", "width", "stem"}):
                 raise ValueError(
@@ -272,8 +240,7 @@ class Backbones:
             arguments = dict(network.arguments)
             self._weights = {k: v for k, v in network.state_dict().items() if not k.startswith("classifier.")}
             sha256 = file_digest(file)
-        self.arguments: dict[str, Any] = arguments | {"classes": 0, "frozen": 0}
-        self.arguments |= _STRIDES.get(settings.strides, {})
+        self.arguments: dict[str, Any] = arguments | {"classes": 0, "frozen": 0} | _STRIDES.get(settings.strides, {})
         fresh = ResNet3D(**self.arguments)
         self.about: dict[str, Any] = {
             "model": model,
@@ -286,8 +253,8 @@ class Backbones:
     def of(self, seed: int) -> ResNet3D:
         """The network of a seed, on the CPU, in evaluation mode."""
         network = ResNet3D(**self.arguments)
-        for name, part in network.named_modules():
-            initialise(part, generator(seed, "init", self.arguments["depth"], name))
+        for name, module in network.named_modules():
+            initialise(module, generator(seed, "init", self.arguments["depth"], name))
         if self._weights is not None:
             network.load_state_dict(self._weights)
         return network.eval()

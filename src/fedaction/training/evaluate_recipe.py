@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
-from pydantic.fields import FieldInfo
 
-from fedaction.data.sources.base import ClipSource
 from fedaction.evaluation.retrieval import KS, Pooling, Rule
 from fedaction.federation.settings import HOW, Settings
 from fedaction.models.resnet3d import BLOCKS
 from fedaction.runs.recipe import read_overrides, read_recipe
-from fedaction.training.distil_recipe import DistilSettings, parse_clip_recipe
+from fedaction.training.distil_recipe import ClipRecipe, DistilSettings, parse_clip_recipe
 
 Protocol = Literal["retrieval", "probe", "finetune"]
 PROTOCOLS: tuple[Protocol, ...] = ("retrieval", "probe", "finetune")
@@ -145,41 +142,23 @@ class EvaluateSettings(Settings):
         return self
 
     def finetuning(self, precision: Literal["fp32", "bf16"]) -> DistilSettings:
-        """The same as keys of `runs.pretrain`, which fine-tunes. Nothing is tested before the last epoch."""
+        """The same as keys of `training.trainer`, which fine-tunes. Nothing is tested before the last epoch."""
+        same = ("batch_size", "momentum", "weight_decay", "augment", "tf32", "compile", "checkpoint_every")
         return DistilSettings.model_validate(
             {
                 "epochs": (self.finetune_epochs,),
-                "batch_size": self.batch_size,
                 "lr": self.finetune_lr,
                 "lr_milestones": self.finetune_milestones,
-                "momentum": self.momentum,
-                "weight_decay": self.weight_decay,
                 "clip_norm": self.finetune_clip_norm,
-                "augment": self.augment,
                 "precision": precision,
-                "tf32": self.tf32,
-                "compile": self.compile,
                 "evaluate_every": self.finetune_epochs,
-                "checkpoint_every": self.checkpoint_every,
+                **{key: getattr(self, key) for key in same},
             }
         )
 
 
-@dataclass(frozen=True)
-class EvaluateRecipe:
-    """A validated recipe of evaluation.
-
-    Attributes:
-        settings: keys every one has.
-        source: the clips' keys.
-    """
-
-    settings: EvaluateSettings
-    source: ClipSource
-
-    def flat(self) -> dict[str, Any]:
-        """Every key with its value, defaults filled in: the resolved recipe."""
-        return self.settings.model_dump() | self.source.model_dump()
+class EvaluateRecipe(ClipRecipe[EvaluateSettings]):
+    """A recipe of evaluation."""
 
     def deciding(self, precision: str) -> dict[str, Any]:
         """Keys that decide each result, with the precision that fine-tuning has here; not those of the data."""
@@ -188,16 +167,10 @@ class EvaluateRecipe:
 
 def load_evaluate_recipe(path: Path | None, overrides: Sequence[str] = ()) -> EvaluateRecipe:
     """Reads a recipe file, or starts from defaults, with `key=value` overrides. Raises RecipeError."""
-    if path is None:
-        return parse_evaluate_recipe(read_overrides(overrides), "--set")
-    return parse_evaluate_recipe(read_recipe(path) | read_overrides(overrides), str(path))
+    values = {} if path is None else read_recipe(path)
+    return parse_evaluate_recipe(values | read_overrides(overrides), "--set" if path is None else str(path))
 
 
 def parse_evaluate_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> EvaluateRecipe:
     """Validates a recipe's values. Every key must belong to evaluation or to the clips it names."""
     return EvaluateRecipe(*parse_clip_recipe(values, EvaluateSettings, origin))
-
-
-def evaluate_keys() -> dict[str, dict[str, FieldInfo]]:
-    """Every key of `fedaction evaluate` besides those of its data, by who reads it."""
-    return {"evaluate": EvaluateSettings.model_fields}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from fedaction.data.samples import Samples, in_batches
 from fedaction.engines.base import batch_plan
-from fedaction.evaluation.accuracy import by_recording
-from fedaction.evaluation.clips import Accuracy, accuracy_of, recordings_in
+from fedaction.evaluation.accuracy import Accuracy, accuracy_of, by_recording, recordings_in
 from fedaction.evaluation.landscape import filter_direction
 from fedaction.evaluation.retrieval import Pooling, pool_map, retrieval
 from fedaction.federation.progress import Progress
@@ -56,27 +55,14 @@ def score(logits: Tensor, clips: Samples, rule: str) -> Accuracy:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What is measured on which clips.
+class Protocols:
+    """What is measured on which clips."""
 
-    Attributes:
-        settings: the recipe's keys.
-        looked_at: clips for retrieval, whose gallery is those for training, and for the probe.
-        tuned_on: clips for fine-tuning.
-        classes: how many.
-        progress: is told how it goes.
-    """
-
-    settings: EvaluateSettings
-    looked_at: Splits
-    tuned_on: Splits
-    classes: int
-    progress: Progress
-
-    @property
-    def precision(self) -> Literal["fp32", "bf16"]:
-        """What fine-tuning is computed in."""
-        return precision_on(self.settings, self.looked_at.device)
+    settings: EvaluateSettings  # the recipe's keys
+    looked_at: Splits  # clips for retrieval, whose gallery is those for training, and for the probe
+    tuned_on: Splits  # clips for fine-tuning
+    classes: int  # how many
+    progress: Progress  # called with what is done
 
     def retrieval(self, features: Features) -> dict[str, float]:
         """R@k by k."""
@@ -100,7 +86,7 @@ class Evaluation:
                         continue
                     moved = {n: w.add(noise[n], alpha=level) if n in noise else w for n, w in weights.items()}
                     network.load_state_dict(moved)
-                    measured = self._retrieval_1(Features(self, network))
+                    measured = self._retrieval_1(Features(self, lambda: network))
                     clean = measured if level == 0 else clean
                     yield kind, level, *measured
                 done += 1
@@ -113,14 +99,14 @@ class Evaluation:
 
     def _retrieval_1(self, features: Features) -> tuple[float, float]:
         """R@1, and the share of recordings that have features which are not finite; those become zeros."""
-        lost = torch.cat([part.isnan().all(1) for part in features.recordings]).double().mean()
-        return self._retrieval([part.nan_to_num() for part in features.recordings], (1,))[1], float(lost)
+        lost = torch.cat([own.isnan().all(1) for own in features.recordings]).double().mean()
+        return self._retrieval([own.nan_to_num() for own in features.recordings], (1,))[1], float(lost)
 
     def probe(self, features: Features, seed: int, suffix: str = "") -> dict[str, float]:
         """Trains a linear classifier on features of clips, which are all it sees; nothing is augmented."""
         settings, train, label = self.settings, self.looked_at.train, f"probe{suffix}"
         labels = train.labels.to(self.looked_at.device)
-        learn, test = (part.float() for part in features.clips)
+        learn, test = (own.float() for own in features.clips)
         if not bool(learn.isfinite().all() and test.isfinite().all()):
             raise ValueError("probe: features are not finite: the network that made them has diverged")
         if settings.probe_standardise:
@@ -129,7 +115,7 @@ class Evaluation:
             learn, test = (learn - mean) / deviation, (test - mean) / deviation
         classifier, dropout = Classifier(learn.shape[1], self.classes), Dropout(settings.dropout)
         initialise(classifier, generator(seed, "probe", "init"))
-        dropout.key.fill_(_dropout_key(seed, "probe"))
+        dropout.key.fill_(derive(seed, "dropout", "probe") >> 32)  # as the engines have it
         head = nn.Sequential(dropout, classifier).to(learn.device)
         optimiser = torch.optim.SGD(
             head.parameters(), settings.probe_lr, settings.momentum, weight_decay=settings.weight_decay
@@ -158,10 +144,10 @@ class Evaluation:
     ) -> dict[str, float]:
         """Trains a copy of the network with a new classifier, from the folder's last checkpoint on if it has one.
 
-        The configuration is a hash that checkpoints have; "": nobody will go on with them.
+        The configuration is a hash that checkpoints have; "": nobody will resume from them.
         """
         settings, splits = self.settings, self.tuned_on
-        keys, depth = settings.finetuning(self.precision), int(backbone.arguments["depth"])
+        keys, depth = settings.finetuning(precision_on(settings, splits.device)), int(backbone.arguments["depth"])
         if not configuration:
             keys = keys.model_copy(update={"checkpoint_every": settings.finetune_epochs})
         tuned = Tuned(copy.deepcopy(backbone), self.classes, settings.dropout)
@@ -181,38 +167,45 @@ class Evaluation:
 class Features:
     """What retrieval and the probe look at: a network's features, computed once, when they are first asked for."""
 
-    def __init__(self, evaluation: Evaluation, backbone: ResNet3D, label: str = "") -> None:
-        """With a label, the progress is heard of."""
-        self._evaluation, self._backbone, self._label = evaluation, backbone, label
+    def __init__(self, protocols: Protocols, make: Callable[[], ResNet3D], label: str = "") -> None:
+        """`make` gives the network, when it is first needed; with a label, progress is reported under it."""
+        self._protocols, self._make, self._label = protocols, make, label
+
+    @cached_property
+    def backbone(self) -> ResNet3D:
+        """The network, on the device."""
+        backbone = self._make().to(self._protocols.looked_at.device)
+        backbone.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue]
+        return backbone
 
     @cached_property
     def clips(self) -> list[Tensor]:
         """(N, F) float32 features of training and of test clips: means over the last map."""
-        return [torch.cat(list(parts)) for parts in self._batches("mean")]
+        return [torch.cat(list(batches)) for batches in self._batches("mean")]
 
     @cached_property
     def recordings(self) -> list[Tensor]:
         """(R, F) float64 means over clips, by the recipe's pooling; a recording that lost a clip is not a number."""
-        settings, splits = self._evaluation.settings, self._evaluation.looked_at
+        settings, splits = self._protocols.settings, self._protocols.looked_at
         if settings.pooling == "mean" and "probe" in settings.protocols:
-            parts = [iter(part.split(settings.feature_batch)) for part in self.clips]
+            batches = [iter(features.split(settings.feature_batch)) for features in self.clips]
         else:
-            parts = self._batches(settings.pooling)
-        return [_means(part, clips) for part, clips in zip(parts, (splits.train, splits.test), strict=True)]
+            batches = self._batches(settings.pooling)
+        return [_means(own, clips) for own, clips in zip(batches, (splits.train, splits.test), strict=True)]
 
     def _batches(self, pooling: Pooling) -> Iterator[Iterator[Tensor]]:
         """(n, F) features of the middles of clips, batch by batch: of those for training, then of those for test."""
-        evaluation, size = self._evaluation, self._evaluation.settings.feature_batch
-        both = evaluation.looked_at.train, evaluation.looked_at.test
-        progress, done = evaluation.progress, 0
+        splits, size = self._protocols.looked_at, self._protocols.settings.feature_batch
+        both = splits.train, splits.test
+        progress, done = self._protocols.progress, 0
         if self._label:
             progress.start(self._label, 0, sum(-(-len(clips) // size) for clips in both))
 
         def batches(clips: Samples) -> Iterator[Tensor]:
             nonlocal done
-            for part in in_batches(clips, size):
+            for batch in in_batches(clips, size):
                 with torch.no_grad():
-                    features = pool_map(self._backbone(evaluation.looked_at.window.centre(part), leave=5), pooling)
+                    features = pool_map(self.backbone(splits.window.centre(batch), leave=5), pooling)
                 done += 1
                 if self._label:
                     progress.advance(self._label, done, None)
@@ -225,18 +218,15 @@ class Features:
 def _means(features: Iterator[Tensor], clips: Samples) -> Tensor:
     """(R, F) float64 means of clips' features over their recordings; NaN where a clip's are not all finite."""
     which, labels = recordings_in(clips)
-    sums: Tensor | None = None
-    count = torch.bincount(which, minlength=len(labels))
-    first = 0
-    for part in features:
-        if sums is None:
-            sums = part.new_zeros(len(labels), part.shape[1], dtype=torch.float64)
-        where = which[first : first + len(part)].to(part.device)
+    sums, first = torch.zeros(1), 0
+    for batch in features:
+        if not first:
+            sums = batch.new_zeros(len(labels), batch.shape[1], dtype=torch.float64)
+        where = which[first : first + len(batch)].to(batch.device)
         # A clip's features are lost as a whole: cosine would turn one infinite entry into a direction.
-        sums.index_add_(0, where, part.double().where(part.isfinite().all(1, keepdim=True), torch.nan))
-        first += len(part)
-    assert sums is not None
-    return sums / count.to(sums.device)[:, None]
+        sums.index_add_(0, where, batch.double().where(batch.isfinite().all(1, keepdim=True), torch.nan))
+        first += len(batch)
+    return sums / torch.bincount(which, minlength=len(labels)).to(sums.device)[:, None]
 
 
 def precision_on(settings: EvaluateSettings, device: torch.device) -> Literal["fp32", "bf16"]:
@@ -247,15 +237,11 @@ def precision_on(settings: EvaluateSettings, device: torch.device) -> Literal["f
 
 
 def noise_on(weights: Tree, trained: set[str], kind: Perturbation, seed: int, draw: int) -> dict[str, Tensor]:
-    """A direction in which weights are moved, by name of those it moves.
+    """A direction in which weights are moved, by name of those it moves; `draw` says which of several.
 
-    Args:
-        weights: parameters and buffers; buffers are not moved, since a variance must not fall below 0.
-        trained: names of the parameters.
-        kind: "absolute": N(0, 1) on every parameter (FedVSSL, Fig. 3). "filter": on convolutions alone, each filter's
-            noise rescaled to the filter's norm, so that a level means the same whatever the weights' scale.
-        seed: of the run.
-        draw: which of several directions.
+    "absolute": N(0, 1) on every trained parameter (FedVSSL, Fig. 3). "filter": on convolutions alone, each filter's
+    noise rescaled to the filter's norm, so that a level means the same whatever the weights' scale. Buffers are not
+    moved, since a variance must not fall below 0.
     """
     if kind == "filter":
         return filter_direction(weights, trained, seed, draw)
@@ -264,7 +250,3 @@ def noise_on(weights: Tree, trained: set[str], kind: Perturbation, seed: int, dr
         drawn = torch.randn(weights[name].shape, generator=generator(seed, "perturbation", draw, name))
         noise[name] = drawn.to(weights[name])
     return noise
-
-
-def _dropout_key(seed: int, purpose: str) -> int:
-    return derive(seed, "dropout", purpose) >> 32  # as the engines have it

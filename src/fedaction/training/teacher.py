@@ -24,14 +24,8 @@ def keep_logits(
 ) -> NDArray[np.float32]:
     """Logits from a .npy file, memory-mapped; where it is not there or of something else, they are computed first.
 
-    Args:
-        path: the file; a JSON file beside it says what it holds.
-        about: what decides the logits (hashes of the teacher's file and of the clips, settings).
-        shape: (clips, classes).
-        compute: gives the float32 logits.
-
-    Returns:
-        (clips, classes) float32, finite, to be read only.
+    A JSON file beside it says what it holds: `about` is what decides the logits (hashes of the teacher's file and of
+    the clips, settings). They are (clips, classes) float32, finite, to be read only.
     """
     if (kept := _read(path, about, shape)) is not None:
         return kept

@@ -26,7 +26,7 @@ from fedaction.data.clips.augment import Augmentation
 from fedaction.data.clips.window import Cut, Window
 from fedaction.data.samples import Samples, take_each
 from fedaction.engines.base import autocast, batch_plan
-from fedaction.evaluation.clips import accuracy_of, scores_of
+from fedaction.evaluation.accuracy import Accuracy, accuracy_of, scores_of
 from fedaction.federation.progress import Progress
 from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import ServerState
@@ -43,14 +43,9 @@ _KEPT = 2  # checkpoints: the last, and one to go back to
 
 @dataclass(frozen=True)
 class Splits:
-    """What all stages share.
+    """What all stages share: the clips, and what the network sees of a frame.
 
-    Attributes:
-        train: clips to learn from.
-        test: clips to be tested on.
-        window: what the network sees of a frame.
-        device: where everything happens.
-        augmentation: how training clips are changed, if in more ways than by random windows.
+    `augmentation` says how training clips are changed, if in more ways than by random windows.
     """
 
     train: Samples
@@ -76,8 +71,14 @@ def fast_kernels(device: torch.device) -> Generator[None]:
         torch.backends.cudnn.benchmark = before
 
 
+def accuracy_rows(epoch: int, accuracy: Accuracy) -> list[Row]:
+    """How a test went, as metrics."""
+    values = {"accuracy": accuracy.clip, "video_accuracy": accuracy.video, "loss": accuracy.loss}
+    return [Row(epoch, "", "", "test", name, value) for name, value in values.items()]
+
+
 def log_seconds(folder: Path, epoch: int, train: float, total: float) -> None:
-    """Adds an epoch's wall seconds to the stage's clock; epoch 0 is the teacher's part, before training."""
+    """Adds an epoch's wall seconds to the stage's clock; epoch 0 is the teacher's work, before training."""
     with (folder / "clock.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"round": epoch, "train": train, "total": total}) + "\n")
 
@@ -113,8 +114,8 @@ class Pretraining:
         weights and sees the same batches whoever teaches it.
         """
         self.depth, self.epochs, self.seed, self.settings, self.splits = depth, epochs, seed, settings, splits
-        for name, part in network.cpu().named_modules():  # numbers are drawn there, whatever the device
-            initialise(part, generator(seed, "init", depth, name))
+        for name, module in network.cpu().named_modules():  # numbers are drawn there, whatever the device
+            initialise(module, generator(seed, "init", depth, name))
         self.teacher, self.network = teacher, network.to(splits.device)
         self.tested: Tensor | None = None  # (N, classes) logits of the test clips, by the last test
         if settings.channels_last:
@@ -181,9 +182,9 @@ class Pretraining:
         order = batch_plan(len(train), settings.batch_size, 1, generator(self.seed, "batches", self.depth, epoch))
         starts = train.draw(order, generator(self.seed, "windows", self.depth, epoch))
         change = self._changes(order, generator(self.seed, "augment", self.depth, epoch))
-        for name, part in self.network.named_modules():
-            if isinstance(part, Dropout):  # set anew, so that a stage that goes on needs no memory of it
-                part.key.fill_(derive(self.seed, "dropout", self.depth, epoch, name) >> 32)
+        for name, module in self.network.named_modules():
+            if isinstance(module, Dropout):  # set anew, so that a resumed stage needs no memory of it
+                module.key.fill_(derive(self.seed, "dropout", self.depth, epoch, name) >> 32)
         sums = torch.zeros(4, device=device)
         places, labels = order.to(device), train.labels[order].to(device)
         self.network.train()
@@ -205,14 +206,14 @@ class Pretraining:
         if not self.settings.augment:
             return lambda _, clips: window.centre(clips)
 
-        def dealt(drawn: Tensor) -> Tensor:
+        def deal(drawn: Tensor) -> Tensor:
             return drawn.reshape(*order.shape, *drawn.shape[1:]).to(splits.device)
 
         if more is None:
-            cuts = Cut(*map(dealt, window.draw(order.numel(), random)))
-            return lambda step, clips: window.cut(clips, Cut(*(part[step] for part in cuts)))
-        drawn = {name: dealt(part) for name, part in more.draw(order.numel(), random).items()}
-        return lambda step, clips: more.apply(clips, {name: part[step] for name, part in drawn.items()})
+            cuts = Cut(*map(deal, window.draw(order.numel(), random)))
+            return lambda step, clips: window.cut(clips, Cut(*(values[step] for values in cuts)))
+        drawn = {name: deal(values) for name, values in more.draw(order.numel(), random).items()}
+        return lambda step, clips: more.apply(clips, {name: values[step] for name, values in drawn.items()})
 
     def _step(self, clips: Tensor, labels: Tensor, places: Tensor, done: float) -> Tensor:
         """One step of SGD; (4,) loss, L_cls, L_KD and share of right answers, still on the device."""
@@ -224,16 +225,8 @@ class Pretraining:
             loss = F.cross_entropy(logits, labels)
             cls = kd = loss
         else:
-            loss, cls, kd = distillation(
-                logits,
-                taught,
-                labels,
-                alpha=settings.alpha,
-                kd_loss=settings.kd_loss,
-                kd_reduction=settings.kd_reduction,
-                temperature=settings.temperature,
-                cls_target=settings.cls_target,
-            )
+            keys = ("alpha", "kd_loss", "kd_reduction", "temperature", "cls_target")
+            loss, cls, kd = distillation(logits, taught, labels, **{key: getattr(settings, key) for key in keys})
         self.optimiser.zero_grad(set_to_none=False)
         loss.backward()
         if settings.clip_norm:
@@ -264,5 +257,4 @@ class Pretraining:
         self.network.eval()
         self.tested = self.splits.logits(self.apply, self.splits.test, self.settings)
         accuracy = accuracy_of(self.tested, self.splits.test)
-        values = {"accuracy": accuracy.clip, "video_accuracy": accuracy.video, "loss": accuracy.loss}
-        return accuracy.clip, [Row(epoch, "", "", "test", name, value) for name, value in values.items()]
+        return accuracy.clip, accuracy_rows(epoch, accuracy)
