@@ -19,26 +19,10 @@ from fedaction.data.files import check_finite, check_size, to_float32
 from fedaction.data.public.base import files_below
 
 CLASSES = (
-    "walking",
-    "walking upstairs",
-    "walking downstairs",
-    "riding elevator up",
-    "riding elevator down",
-    "riding escalator up",
-    "riding escalator down",
-    "sitting",
-    "eating",
-    "drinking",
-    "texting",
-    "making phone calls",
-    "working at PC",
-    "reading",
-    "writing sentences",
-    "organizing files",
-    "running",
-    "doing push-ups",
-    "doing sit-ups",
-    "cycling",
+    *("walking", "walking upstairs", "walking downstairs", "riding elevator up", "riding elevator down"),
+    *("riding escalator up", "riding escalator down", "sitting", "eating", "drinking", "texting"),
+    *("making phone calls", "working at PC", "reading", "writing sentences", "organizing files", "running"),
+    *("doing push-ups", "doing sit-ups", "cycling"),
 )
 CLIPS = 10
 RATE_HZ = 10.0
