@@ -14,35 +14,32 @@ shape and type, so that a damaged or foreign file is refused before any of it is
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from fedaction.data import files
 from fedaction.data.dataset import Issue, StoredDataset, count_issues
-from fedaction.data.files import check_finite, open_npy, read_header
 from fedaction.data.layout import LAYOUTS, Layout
 
-FORMAT = "fedaction-skeletons"
 VERSION = 2
 HEADER, FRAMES = "dataset.json", "frames.npy"
 _NPY_HEADER_BYTES = 128  # kept free at the start of frames.npy until the number of rows is known
 
 
-class _StoreHeader(BaseModel):
+class _StoreHeader(files.Header):
     """The contents of dataset.json."""
 
-    model_config = ConfigDict(extra="forbid")
+    current: ClassVar[int] = VERSION
+    remedy: ClassVar[str] = ". Import or prepare the data again"
 
     format: Literal["fedaction-skeletons"]
-    version: int
     layout: dict[str, Any]
     classes: list[str]
     rate_hz: float | None = Field(gt=0, allow_inf_nan=False)
@@ -86,24 +83,14 @@ class StoreWriter:
         """
         self._out = Path(out).absolute()
         refuse_existing(self._out, overwrite)
-        self._header = _StoreHeader(
-            format=FORMAT,
-            version=VERSION,
-            layout=layout.to_dict(),
-            classes=list(classes),
-            rate_hz=rate_hz,
-            labels=[],
-            subjects=[],
-            lengths=[],
-            names=[],
-            skipped={},
-            issues=[],
-            bodies=[],
-            splits={},
+        fixed = {"format": "fedaction-skeletons", "version": VERSION, "layout": layout.to_dict(), "rate_hz": rate_hz}
+        empty = {name: [] for name in ("labels", "subjects", "lengths", "names", "issues", "bodies")}
+        self._header = _StoreHeader.model_validate(
+            {**fixed, **empty, "classes": list(classes), "skipped": {}, "splits": {}}
         )
         self._joints = len(layout)
         self._coordinates = 0  # not known before the first sample
-        self._new = beside(self._out)
+        self._new = files.beside(self._out)
         self._out.parent.mkdir(parents=True, exist_ok=True)
         self._new.mkdir()
         self._file = (self._new / FRAMES).open("wb")
@@ -172,10 +159,9 @@ class StoreWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        text = json.dumps(header.model_dump(mode="json", warnings=False), ensure_ascii=False, separators=(",", ":"))
-        (self._new / HEADER).write_text(text, encoding="utf-8")
+        files.write_header(self._new / HEADER, header)
         load(self._new)
-        move_into_place(self._new, self._out)
+        files.move_into_place(self._new, self._out)
 
 
 def save(dataset: StoredDataset, out: str | Path, *, overwrite: bool = False) -> None:
@@ -205,14 +191,9 @@ def is_store(path: Path) -> bool:
     return (path / HEADER).is_file() and (path / FRAMES).is_file()
 
 
-def refuse_existing(
-    out: Path, overwrite: bool, known: Callable[[Path], bool] = is_store, kind: str = "skeleton store"
-) -> None:
-    """Refuses to write over anything but a store of a kind, and over such a store unless `overwrite` is set."""
-    if out.exists() and not known(out):
-        raise FileExistsError(f"{out} is not a {kind}, so it is not overwritten: choose another folder")
-    if out.exists() and not overwrite:
-        raise FileExistsError(f"{out} exists already: choose another folder, or ask to overwrite it")
+def refuse_existing(out: Path, overwrite: bool) -> None:
+    """See `files.refuse_existing`, for skeleton stores."""
+    files.refuse_existing(out, overwrite, is_store(out), "skeleton store")
 
 
 def load(path: str | Path) -> StoredDataset:
@@ -223,8 +204,8 @@ def load(path: str | Path) -> StoredDataset:
             f"{path} is not a skeleton store: it needs {HEADER} and {FRAMES}. Make one out of recordings "
             "with `fedaction data import`, or of a public dataset with `fedaction data prepare`"
         )
-    header = read_header(path / HEADER, _StoreHeader, "store header")
-    layout = _check_header(header, path)
+    header = files.read_header(path / HEADER, _StoreHeader, "store header")
+    layout = _check_header(header, path / HEADER)
     return StoredDataset(
         name=path.name,
         layout=layout,
@@ -252,26 +233,6 @@ def parse_layout(spec: dict[str, object], where: str) -> Layout:
     return layout
 
 
-def beside(out: Path) -> Path:
-    """A new hidden name in the same folder, to write under until all is written."""
-    return out.with_name(f".{out.name}.{uuid.uuid4().hex}")
-
-
-def move_into_place(new: Path, out: Path) -> None:
-    """Renames a finished folder to its place; what was there goes only once the new one stands."""
-    if not out.exists():
-        os.rename(new, out)
-        return
-    old = beside(out)
-    os.rename(out, old)
-    try:
-        os.rename(new, out)
-    except OSError:
-        os.rename(old, out)
-        raise
-    shutil.rmtree(old)
-
-
 def _rows(header: _StoreHeader) -> int:
     """First dimension of frames.npy."""
     return sum(bodies * length for bodies, length in zip(header.bodies, header.lengths, strict=True))
@@ -293,46 +254,23 @@ def _npy_header(shape: tuple[int, ...]) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
 
 
-def _check_header(header: _StoreHeader, path: Path) -> Layout:
+def _check_header(header: _StoreHeader, where: Path) -> Layout:
     """Refuses a header whose parts do not fit together; returns its layout."""
-    where = f"{path}: {HEADER}"
-    if header.version != VERSION:
-        raise ValueError(
-            f"{where} has format version {header.version}; this release reads version {VERSION}. Import or prepare "
-            "the data again"
-        )
-    layout = parse_layout(header.layout, where)
-    count = len(header.lengths)
-    each: list[tuple[str, Sequence[object] | None]] = [
-        ("labels", header.labels),
-        ("names", header.names),
-        ("subjects", header.subjects),
-        ("bodies", header.bodies),
-        *((f"{protocol!r} splits", sides) for protocol, sides in header.splits.items()),
-    ]
-    for what, values in each:
-        if values is not None and len(values) != count:
-            raise ValueError(f"{where} has {len(values)} {what} for {count} samples")
+    layout = parse_layout(header.layout, str(where))
+    columns = {name: getattr(header, name) for name in ("labels", "names", "subjects", "bodies")}
+    splits = {f"{protocol!r} splits": sides for protocol, sides in header.splits.items()}
+    files.check_columns(where, len(header.lengths), columns | splits)
     if min(header.lengths, default=0) < 1 or min(header.bodies, default=1) < 1:
         raise ValueError(f"{where} must list at least one sample, each with at least one body and one frame")
-    check_labels(header.labels, header.classes, where)
+    files.check_labels(header.labels, header.classes, where)
     if header.skipped != count_issues(header.issues):
         raise ValueError(f"{where}: the counts of what was skipped do not agree with the list of issues")
     return layout
 
 
-def check_labels(labels: Sequence[int], classes: Sequence[str], where: str) -> None:
-    """Refuses labels that are not positions in a list of different classes."""
-    if len(set(classes)) != len(classes):
-        raise ValueError(f"{where} names a class twice")
-    wrong = [label for label in labels if not 0 <= label < len(classes)]
-    if wrong:
-        raise ValueError(f"{where} has label {wrong[0]}, but only {len(classes)} classes")
-
-
 def _check_frames(path: Path, header: _StoreHeader) -> npt.NDArray[np.float32]:
     """Maps the frames into memory after checking type, shape, size and values."""
-    frames = open_npy(path)
+    frames = files.open_npy(path)
     joints, total = len(header.layout["joints"]), _rows(header)
     if frames.dtype != np.dtype("<f4"):
         raise ValueError(f"{path} holds {frames.dtype}; a store holds float32")
@@ -340,5 +278,5 @@ def _check_frames(path: Path, header: _StoreHeader) -> npt.NDArray[np.float32]:
         raise ValueError(f"{path} has shape {frames.shape}; expected (bodies times frames, {joints} joints, 2 or 3)")
     if len(frames) != total:
         raise ValueError(f"{path} has {len(frames)} rows; {HEADER} says {total}")
-    check_finite(frames, path)
+    files.check_finite(frames, path)
     return frames

@@ -1,8 +1,5 @@
 """How clips are changed while a network is fine-tuned: scaled, cut, mirrored, with other colours."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -23,19 +23,13 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fedaction.data.clips.picture import Pixels
+from fedaction.data.files import cache_root
 
 _VERSION = 1  # raised whenever the same files give other clips
 _MARK = b"CRC\n"
 _FOOT = len(_MARK) + 4
 _ROOM = 0.9  # of the limit is left when it has been passed, so that not every new entry makes room for itself alone
 _ABANDONED = 3600.0  # seconds after which an unfinished file is nobody's
-
-
-def clip_folder(cache: str | Path | None = None) -> Path:
-    """Where clips are kept: below $FEDACTION_CACHE, else ~/.cache/fedaction."""
-    if not cache:
-        cache = os.environ.get("FEDACTION_CACHE") or Path.home() / ".cache" / "fedaction"
-    return Path(cache).absolute() / "clips"
 
 
 class ClipCache:
@@ -50,7 +44,7 @@ class ClipCache:
         """
         if limit_bytes < 1:
             raise ValueError(f"the cache needs a limit of at least 1 byte, got {limit_bytes}")
-        self.folder = clip_folder(cache)
+        self.folder = cache_root(cache) / "clips"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()

@@ -1,8 +1,5 @@
 """Clips cut from recordings: what engines and trainers read, wherever the recordings' frames are."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import hashlib

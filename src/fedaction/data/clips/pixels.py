@@ -4,9 +4,6 @@ Colours follow the reference's order of magnitude and units: brightness is added
 steps of two degrees. A number that leaves a clip as it is stands for a change that was not drawn.
 """
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,8 +1,5 @@
 """A set of video files as clips in one place: held in memory where there is room, else decoded as they are wanted."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import hashlib

@@ -4,9 +4,6 @@ A clip that reaches past its recording's end is filled by repeating the frames i
 begin there is moved forward. So it is wherever the frames are.
 """
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import warnings

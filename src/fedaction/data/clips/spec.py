@@ -1,8 +1,5 @@
 """What a clip is, and where the clips of recordings begin."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,8 +1,5 @@
 """The part of a frame that a network sees: the middle, or a random place."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass

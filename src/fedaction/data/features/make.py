@@ -13,8 +13,7 @@ import numpy as np
 from fedaction.data.features.extract import Extractor
 from fedaction.data.features.recordings import Collection
 from fedaction.data.features.store import FeatureSet, is_feature_store, load_features, save_features
-from fedaction.data.files import cache_root
-from fedaction.data.store_file import refuse_existing
+from fedaction.data.files import cache_root, refuse_existing
 
 _BATCH = 64
 
@@ -86,7 +85,7 @@ def make_features(
                     f"{out} holds features that were made of other files, or otherwise: choose another folder, or "
                     "ask to overwrite it"
                 )
-    refuse_existing(out, overwrite, is_feature_store, "feature store")
+    refuse_existing(out, overwrite, is_feature_store(out), "feature store")
     save_features(extract(collection, extractor, progress), out, overwrite=overwrite)
     return load_features(out), True
 
@@ -102,7 +101,7 @@ def cached_features(collection: Collection, extractor: Extractor, cache: str | P
     text = json.dumps(_provenance(collection, extractor), sort_keys=True)
     key = hashlib.sha256(f"{collection.modality} {text}".encode()).hexdigest()[:16]
     name = f"{collection.source.get('name', collection.modality)}-{key}"
-    return from_cache(cache_folder(cache) / name, lambda: extract(collection, extractor))
+    return from_cache(cache_root(cache) / "features" / name, lambda: extract(collection, extractor))
 
 
 def from_cache(place: Path, make: Callable[[], FeatureSet]) -> FeatureSet:
@@ -122,11 +121,6 @@ def from_cache(place: Path, make: Callable[[], FeatureSet]) -> FeatureSet:
         if not is_feature_store(place):
             raise
     return load_features(place)
-
-
-def cache_folder(cache: str | Path | None = None) -> Path:
-    """Where features are kept once made."""
-    return cache_root(cache) / "features"
 
 
 def _provenance(collection: Collection, extractor: Extractor) -> dict[str, object]:

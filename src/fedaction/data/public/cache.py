@@ -11,25 +11,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import warnings
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from fedaction.data.dataset import Issue
-from fedaction.data.files import cache_root, fingerprint
+from fedaction.data.files import cache_root, checksum, fingerprint, new_folder
 from fedaction.data.public.base import Listing, Reader
 from fedaction.data.public.pool import read_sources
 from fedaction.data.public.readers import reader as reader_called
 from fedaction.data.store import accept
-from fedaction.data.store_file import FRAMES, HEADER, VERSION, StoreWriter, beside, move_into_place
+from fedaction.data.store_file import FRAMES, HEADER, VERSION, StoreWriter
 from fedaction.federation.files import lock_path
 
 _SEAL, _SEAL_VERSION = "seal.json", 1
-_CRC_BYTES = 4 * 2**20
 
 
 def prepare_public(
@@ -71,17 +68,10 @@ def prepare_public(
             return place / reader.name
         if place.exists():
             warnings.warn(f"the cache of {reader.name} in {place} is made again: {stale}", stacklevel=2)
-        for left in place.parent.glob(f".{place.name}.*/"):  # by a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        new = beside(place)
-        try:
-            new.mkdir()
+        with new_folder(place) as new:
             _write(reader, root, listing, new / reader.name, workers, progress)
             seal = {"made_by": made_by, "fingerprint": made_of, "checksums": _checksums(new / reader.name)}
             (new / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
-            move_into_place(new, place)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
     return place / reader.name
 
 
@@ -117,14 +107,7 @@ def _stale(place: Path, name: str, made_by: list[Any], made_of: str) -> str | No
 
 def _checksums(store: Path) -> dict[str, int]:
     """CRC-32 of each file of a store."""
-    sums: dict[str, int] = {}
-    for name in (HEADER, FRAMES):
-        value = 0
-        with (store / name).open("rb") as file:
-            while block := file.read(_CRC_BYTES):
-                value = zlib.crc32(block, value)
-        sums[name] = value
-    return sums
+    return {name: checksum(store / name) for name in (HEADER, FRAMES)}
 
 
 def _write(
