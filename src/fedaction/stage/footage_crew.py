@@ -88,21 +88,13 @@ class FootageSettings:
 
 @dataclass(frozen=True)
 class Take:
-    """One recording to make.
+    """One recording to make."""
 
-    Attributes:
-        action: its number.
-        who: the person's name.
-        kind: in [0, 1), which of the domain's kinds of people that is.
-        place: seed of the place.
-        own: seed of the recording.
-    """
-
-    action: int
-    who: str
-    kind: float
-    place: int
-    own: int
+    action: int  # its number
+    who: str  # the person's name
+    kind: float  # in [0, 1), which of the domain's kinds of people that is
+    place: int  # seed of the place
+    own: int  # seed of the recording
 
 
 def film_takes(

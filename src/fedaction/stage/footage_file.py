@@ -26,29 +26,18 @@ HEADER, CLIPS = "footage.json", "clips.npy"
 
 @dataclass(frozen=True)
 class Footage:
-    """Clips of video with what they show.
+    """Clips of video with what they show."""
 
-    Attributes:
-        clips: (N, T, H, W, 3) uint8, mapped from the file; writing to it changes memory only, never the file.
-        labels: (N,) int64, indices into `classes`.
-        recording: (N,) int64, which recording each is a clip of.
-        person: (N,) int64, indices into `people`.
-        place: (N,) int64, where it was recorded.
-        test: (N,) bool, whether it is of people who are for test only.
-        classes: action names.
-        people: their names.
-        settings: what it was made with.
-    """
-
+    # (N, T, H, W, 3) uint8, mapped from the file; writing to it changes memory only, never the file
     clips: NDArray[np.uint8] = field(repr=False)
-    labels: NDArray[np.int64] = field(repr=False)
-    recording: NDArray[np.int64] = field(repr=False)
-    person: NDArray[np.int64] = field(repr=False)
-    place: NDArray[np.int64] = field(repr=False)
-    test: NDArray[np.bool_] = field(repr=False)
-    classes: tuple[str, ...]
-    people: tuple[str, ...] = field(repr=False)
-    settings: Mapping[str, Any] = field(repr=False)
+    labels: NDArray[np.int64] = field(repr=False)  # (N,) int64, indices into `classes`
+    recording: NDArray[np.int64] = field(repr=False)  # (N,) int64, which recording each is a clip of
+    person: NDArray[np.int64] = field(repr=False)  # (N,) int64, indices into `people`
+    place: NDArray[np.int64] = field(repr=False)  # (N,) int64, where it was recorded
+    test: NDArray[np.bool_] = field(repr=False)  # (N,) bool, whether it is of people who are for test only
+    classes: tuple[str, ...]  # action names
+    people: tuple[str, ...] = field(repr=False)  # their names
+    settings: Mapping[str, Any] = field(repr=False)  # what it was made with
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -31,41 +31,24 @@ _STILL = np.array([c.startswith(("travel.", "right_foot.", "left_foot.")) or c =
 
 @dataclass(frozen=True)
 class Script:
-    """What N performances do at every instant. Times are in seconds, lengths in metres, angles in radians.
+    """What N performances do at every instant. Times are in seconds, lengths in metres, angles in radians."""
 
-    Attributes:
-        action: (N,) numbers in ACTIONS.
-        bones: (N, B) segment lengths.
-        start: (N,) when the action begins.
-        span: (N,) how long it takes.
-        warp: (N,) uneven progress, in (-1, 1).
-        pause: (N, 2) when the performer hesitates and for how long.
-        repeats: (N,) passes through the action's loop.
-        cycles: (N,) cycles of the swings.
-        snap: (N,) brisk moves between poses (1: even).
-        mirrored: (N,) done with the other hand.
-        facing: (N,) angle of the body to the left of forward.
-        spot: (N, 2) standpoint.
-        pose: (N, C) first key pose.
-        moves: (N, M, C) differences of following poses, then swings, then detours between poses, then idle movements.
-        idle: (N, F, 2) rate in hertz and phase in turns of the idle movements.
-    """
-
-    action: NDArray[np.int64]
-    bones: NDArray[np.floating]
-    start: NDArray[np.floating]
-    span: NDArray[np.floating]
-    warp: NDArray[np.floating]
-    pause: NDArray[np.floating]
-    repeats: NDArray[np.floating]
-    cycles: NDArray[np.floating]
-    snap: NDArray[np.floating]
-    mirrored: NDArray[np.bool_]
-    facing: NDArray[np.floating]
-    spot: NDArray[np.floating]
-    pose: NDArray[np.floating]
+    action: NDArray[np.int64]  # (N,) numbers in ACTIONS
+    bones: NDArray[np.floating]  # (N, B) segment lengths
+    start: NDArray[np.floating]  # (N,) when the action begins
+    span: NDArray[np.floating]  # (N,) how long it takes
+    warp: NDArray[np.floating]  # (N,) uneven progress, in (-1, 1)
+    pause: NDArray[np.floating]  # (N, 2) when the performer hesitates and for how long
+    repeats: NDArray[np.floating]  # (N,) passes through the action's loop
+    cycles: NDArray[np.floating]  # (N,) cycles of the swings
+    snap: NDArray[np.floating]  # (N,) brisk moves between poses (1: even)
+    mirrored: NDArray[np.bool_]  # (N,) done with the other hand
+    facing: NDArray[np.floating]  # (N,) angle of the body to the left of forward
+    spot: NDArray[np.floating]  # (N, 2) standpoint
+    pose: NDArray[np.floating]  # (N, C) first key pose
+    # (N, M, C) differences of following poses, then swings, then detours between poses, then idle movements
     moves: NDArray[np.floating]
-    idle: NDArray[np.floating]
+    idle: NDArray[np.floating]  # (N, F, 2) rate in hertz and phase in turns of the idle movements
 
     def __getitem__(self, which: slice | NDArray[np.integer]) -> Script:
         return Script(**{f.name: getattr(self, f.name)[which] for f in fields(self)})
@@ -73,21 +56,13 @@ class Script:
 
 @dataclass(frozen=True)
 class Performance:
-    """N performances.
+    """N performances."""
 
-    Attributes:
-        positions: (N, T, J, 3) float32 metres, joints as in `BODY`; y is up, the floor is y = 0.
-        seconds: length of the clip; frame i is at i * seconds / T.
-        actors: who performs each.
-        keys: each performance's own seed; views derive their noise from it.
-        script: what `at` evaluates.
-    """
-
-    positions: NDArray[np.float32]
-    seconds: float
-    actors: tuple[Actor, ...]
-    keys: tuple[int, ...]
-    script: Script
+    positions: NDArray[np.float32]  # (N, T, J, 3) float32 metres, joints as in `BODY`; y is up, the floor is y = 0
+    seconds: float  # length of the clip; frame i is at i * seconds / T
+    actors: tuple[Actor, ...]  # who performs each
+    keys: tuple[int, ...]  # each performance's own seed; views derive their noise from it
+    script: Script  # what `at` evaluates
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -49,22 +49,15 @@ RADII = np.array([radius for _, _, radius, _ in LIMBS])
 
 @dataclass(frozen=True)
 class Shot:
-    """How pictures are taken.
+    """How pictures are taken."""
 
-    Attributes:
-        yaw: (least, most) radians that the camera stands to the side of the performers' front.
-        pitch: (least, most) radians that it looks down.
-        distance: (least, most) metres to the performer.
-        background: "textured" or "plain".
-        light: (least, most) brightness; 1 is full.
-        clothing: None for each actor's own clothes, or a number: everyone in the outfit of that number.
-    """
-
+    # (least, most) radians that the camera stands to the side of the performers' front
     yaw: tuple[float, float] = (-0.5, 0.5)
-    pitch: tuple[float, float] = (0.0, 0.2)
-    distance: tuple[float, float] = (3.6, 4.6)
-    background: str = "textured"
-    light: tuple[float, float] = (0.7, 1.05)
+    pitch: tuple[float, float] = (0.0, 0.2)  # (least, most) radians that it looks down
+    distance: tuple[float, float] = (3.6, 4.6)  # (least, most) metres to the performer
+    background: str = "textured"  # "textured" or "plain"
+    light: tuple[float, float] = (0.7, 1.05)  # (least, most) brightness; 1 is full
+    # None for each actor's own clothes, or a number: everyone in the outfit of that number
     clothing: int | None = None
 
 
@@ -140,21 +133,13 @@ def flow(
 
 @dataclass(frozen=True)
 class _Patch:
-    """The pixels of one limb in one frame: a box of the picture and, in it, coordinates on the limb.
+    """The pixels of one limb in one frame: a box of the picture and, in it, coordinates on the limb."""
 
-    Attributes:
-        box: rows and columns.
-        cover: (h, w) 0 to 1, how much of the pixel the limb covers.
-        along: (h, w) 0 at the limb's start, 1 at its end.
-        aside: (2, h, w) pixels right and down from the limb's axis.
-        radius: (h, w) pixels.
-    """
-
-    box: tuple[slice, slice]
-    cover: Floats
-    along: Floats
-    aside: Floats
-    radius: Floats
+    box: tuple[slice, slice]  # rows and columns
+    cover: Floats  # (h, w) 0 to 1, how much of the pixel the limb covers
+    along: Floats  # (h, w) 0 at the limb's start, 1 at its end
+    aside: Floats  # (2, h, w) pixels right and down from the limb's axis
+    radius: Floats  # (h, w) pixels
 
 
 class _Scene:

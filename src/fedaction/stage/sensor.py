@@ -33,45 +33,30 @@ def _uniforms() -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Sensor:
-    """A depth camera, pose estimator or motion-capture system.
+    """A depth camera, pose estimator or motion-capture system."""
 
-    Attributes:
-        yaw: (least, most) radians that the camera stands to the side of where the performers face.
-        pitch: (least, most) radians that it looks down.
-        distance: (least, most) metres to the middle of the floor.
-        height: metres above the floor.
-        white: metres of independent noise at 3 m, grows with the square of depth.
-        drift: metres of slow error.
-        dropout: share of joints lost at any time; those far from the camera are lost more often.
-        hold: whether a lost joint keeps its last value; otherwise it is NaN.
-        bias: metres by which the device puts joints elsewhere than another would: a fixed offset per joint, along
-            the camera's axes.
-        device: which device's bias, when `bias` is not zero.
-    """
-
+    # (least, most) radians that the camera stands to the side of where the performers face
     yaw: tuple[float, float] = (-1.0, 1.0)
-    pitch: tuple[float, float] = (0.0, 0.25)
-    distance: tuple[float, float] = (2.5, 4.0)
-    height: float = 1.2
-    white: float = 0.02
-    drift: float = 0.035
-    dropout: float = 0.04
-    hold: bool = True
+    pitch: tuple[float, float] = (0.0, 0.25)  # (least, most) radians that it looks down
+    distance: tuple[float, float] = (2.5, 4.0)  # (least, most) metres to the middle of the floor
+    height: float = 1.2  # metres above the floor
+    white: float = 0.02  # metres of independent noise at 3 m, grows with the square of depth
+    drift: float = 0.035  # metres of slow error
+    dropout: float = 0.04  # share of joints lost at any time; those far from the camera are lost more often
+    hold: bool = True  # whether a lost joint keeps its last value; otherwise it is NaN
+    # metres by which the device puts joints elsewhere than another would: a fixed offset per joint, along the
+    # camera's axes
     bias: float = 0.0
-    device: int = 0
+    device: int = 0  # which device's bias, when `bias` is not zero
 
 
 @dataclass(frozen=True)
 class View:
-    """Where cameras stand. Camera axes: x to the camera's left, y up, z away from it.
+    """Where cameras stand. Camera axes: x to the camera's left, y up, z away from it."""
 
-    Attributes:
-        turn: (N, 3, 3) rotations from the room's axes to the camera's: camera = turn @ room + shift.
-        shift: (N, 3) metres.
-    """
-
+    # (N, 3, 3) rotations from the room's axes to the camera's: camera = turn @ room + shift
     turn: NDArray[np.floating]
-    shift: NDArray[np.floating]
+    shift: NDArray[np.floating]  # (N, 3) metres
 
     def of(self, positions: NDArray[np.floating]) -> NDArray[np.floating]:
         """Room metres to camera metres, (..., 3, N, T)."""
