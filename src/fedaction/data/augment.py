@@ -53,14 +53,9 @@ class Augment:
         return Drawn(shear, numbers[:, 6])
 
     def apply(self, x: Tensor, drawn: Drawn) -> Tensor:
-        """Crops, then shears each sample with its own parameters.
+        """Crops, then shears each sample with its own parameters: a new tensor of x's shape.
 
-        Args:
-            x: (..., M, T, V, 3) on any device, with any number of leading batch axes.
-            drawn: parameters with the same leading axes, on any device.
-
-        Returns:
-            A new tensor of x's shape.
+        x is (..., M, T, V, 3) on any device; parameters have the same leading axes, on any device.
         """
         if x.dim() < 5 or x.shape[-1] != 3:
             raise ValueError(f"augmentation needs (..., M, T, V, 3) coordinates, got shape {tuple(x.shape)}")

@@ -161,10 +161,7 @@ def read_npz(
 ) -> tuple[dict[str, npt.NDArray[Any]], tuple[str, ...]]:
     """The named arrays of an .npz file, or all, and the names of those that were not read.
 
-    Args:
-        path: the file. Pickled objects in it are refused.
-        names: of the arrays to read; None: all.
-        most: bytes that it may unpack to; None: any number.
+    Pickled objects are refused, and files that would unpack to more than `most` bytes.
     """
     try:
         if most is not None:

@@ -157,12 +157,8 @@ def inspect(
 ) -> Summary:
     """What a store, an `.npz` file or a class folder holds, and what is wrong with it. Writes nothing.
 
-    Args:
-        path: what to look at.
-        layout: what the recordings should be, for sources that are not stores; without it joint counts are
-            reported and none is wrong.
-        subject: as for `import_recordings`.
-        coordinates: as for `import_recordings`.
+    Of what is not a store, `layout` is what the recordings should be; without it joint counts are reported and
+    none is wrong. For `subject` and `coordinates` see `import_recordings`.
     """
     path = Path(path)
     if store.is_store(path):

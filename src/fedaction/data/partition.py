@@ -278,11 +278,8 @@ def choose_test(
 def split_by_subject(subjects: Values, *, test: float | Sequence[str], seed: int = 0) -> tuple[Indices, Indices]:
     """Training and test indices such that no person is in both.
 
-    Args:
-        subjects: (N,) person of each sample.
-        test: the test people's names; or a share of the samples in (0, 1), for which people are taken at
-            random until the test samples reach it. One person at least stays in training.
-        seed: run seed.
+    `test` is the test people's names; or a share of the samples in (0, 1), for which people are taken at random
+    until the test samples reach it. One person at least stays in training.
     """
     codes, names = _encode(subjects, len(subjects), "subjects")
     if isinstance(test, int | float):

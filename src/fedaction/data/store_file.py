@@ -72,14 +72,9 @@ class StoreWriter:
         rate_hz: float | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Starts a store.
+        """Starts a store of recordings with one layout, at `rate_hz` frames a second where that is known.
 
-        Args:
-            out: folder to create. One that exists is refused, unless `overwrite` is set and it is a store.
-            layout: joints of every recording.
-            classes: action names.
-            rate_hz: frames a second, where known.
-            overwrite: replace an existing store.
+        A folder that exists is refused, unless `overwrite` is set and it is a store.
         """
         self._out = Path(out).absolute()
         refuse_existing(self._out, overwrite)
@@ -143,11 +138,7 @@ class StoreWriter:
         self._file.write(np.ascontiguousarray(sequence, dtype="<f4").data)
 
     def finish(self, issues: Sequence[Issue] = ()) -> None:
-        """Checks the store and puts it in its place.
-
-        Args:
-            issues: what was skipped or mended on the way.
-        """
+        """Checks the store and puts it in its place, with the issues of what was skipped or mended on the way."""
         header = self._header
         if not len(self):
             raise ValueError(f"there is no usable sample to write to {self._out.name!r}")
@@ -165,12 +156,9 @@ class StoreWriter:
 
 
 def save(dataset: StoredDataset, out: str | Path, *, overwrite: bool = False) -> None:
-    """Writes a store, whole or not at all.
+    """Writes a store, whole or not at all; it is called after its folder, not by the dataset's name.
 
-    Args:
-        dataset: what to write; its name is not written, a store is called after its folder.
-        out: folder to create. One that exists is refused, unless `overwrite` is set and it is a store.
-        overwrite: replace an existing store.
+    A folder that exists is refused, unless `overwrite` is set and it is a store.
     """
     with StoreWriter(
         out, layout=dataset.layout, classes=dataset.classes, rate_hz=dataset.rate_hz, overwrite=overwrite

@@ -113,14 +113,10 @@ CHANNEL_SPREAD: NDArray[np.float32] = np.array([_spread(channel) for channel in 
 
 @lru_cache(maxsize=100_000)
 def style(actor_seed: int, action: str) -> tuple[NDArray[np.float32], float, float]:
-    """How one person does one action: channel offsets (in spreads), a duration factor and a favourite loop count.
+    """How the person of an `Actor.seed` does one action.
 
-    Args:
-        actor_seed: `Actor.seed`.
-        action: the action's name.
-
-    Returns:
-        (len(CHANNELS),) offsets in units of `CHANNEL_SPREAD`; a factor on the duration; a number in [0, 1).
+    Gives (len(CHANNELS),) offsets in units of `CHANNEL_SPREAD`, a factor on the duration, and a number in [0, 1)
+    that stands for a favourite loop count.
     """
     rng = numpy_generator(actor_seed, "style", action)
     offsets = rng.standard_normal(len(CHANNELS), np.float32)

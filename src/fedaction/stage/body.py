@@ -40,13 +40,9 @@ Floats = NDArray[np.floating]
 
 
 def measures(bones: Floats) -> Floats:
-    """The body measures that poses are written in (`pose.MEASURES`).
+    """The body measures that poses are written in (`pose.MEASURES`), of (N, len(BONES)) bones in metres.
 
-    Args:
-        bones: (N, len(BONES)) metres.
-
-    Returns:
-        (N, 6): 1, arm, half shoulder width, head (shoulders to crown), torso, leg; metres.
+    Gives (N, 6): 1, arm, half shoulder width, head (shoulders to crown), torso, leg; metres.
     """
     b = dict(zip(BONES, bones.T, strict=True))
     return np.stack(
@@ -105,14 +101,10 @@ def _two_bones(
 
 
 def joint_positions(channels: Floats, bones: Floats) -> Floats:
-    """Every joint of BODY in the body's own frame.
+    """Every joint of BODY in the body's own frame, (J, 3, N, T) metres.
 
-    Args:
-        channels: (len(CHANNELS), N, T), in metres and radians.
-        bones: (N, len(BONES)) metres.
-
-    Returns:
-        (J, 3, N, T) metres. The channels under "travel" are not applied here.
+    Channels are (len(CHANNELS), N, T) in metres and radians, bones (N, len(BONES)) in metres. The channels under
+    "travel" are not applied here.
     """
     c = dict(zip(CHANNELS, channels, strict=True))
     b = {name: length[:, None] for name, length in zip(BONES, bones.T.astype(channels.dtype), strict=True)}

@@ -25,17 +25,7 @@ _MIDDLE = BODY.index("spine_base")
 
 
 def film(show: Performance, times: Floats, size: tuple[int, int], scene: Scene) -> NDArray[np.uint8]:
-    """Clips of one performance.
-
-    Args:
-        show: one performance.
-        times: (K, T) seconds at which each of K clips has its frames.
-        size: (H, W) pixels.
-        scene: its setting.
-
-    Returns:
-        (K, T, H, W, 3) red, green, blue.
-    """
+    """Clips of one performance, (K, T, H, W, 3) red, green, blue, at (K, T) times in seconds."""
     if len(show) != 1 or times.ndim != 2:
         raise ValueError(f"film one performance at (clips, frames) times; got {len(show)} at {times.shape}")
     shooting = Shooting(show, times, size, scene)

@@ -117,14 +117,7 @@ def stage_video(
 def deal_footage(
     footage: Footage, train: Sequence[Indices], test: Sequence[Indices], name: str = "camera"
 ) -> list[ClientData]:
-    """Clients that hold given clips.
-
-    Args:
-        footage: the clips.
-        train: each client's clips for training, as indices.
-        test: and for test.
-        name: clients are called "<name>-<number>".
-    """
+    """Clients, called "<name>-<number>", that hold given clips: indices to train and to test on for each."""
 
     def examples(rows: Indices) -> Examples:
         # Neighbours are taken as they lie in the file; anything else is copied.

@@ -106,15 +106,10 @@ def film_takes(
     workers: int,
     progress: Callable[[int, int], object] | None,
 ) -> None:
-    """Films recordings, clip after clip, into a file.
+    """Films recordings, clip after clip, into a file from the byte `begin` on.
 
-    Args:
-        settings: of the footage.
-        takes: what to film.
-        path: the file.
-        begin: the byte of it at which the first clip begins.
-        workers: processes; 1: this one. 0: one for each core, or this one where there is little to film.
-        progress: called with the clips done and the clips there are.
+    Of workers, 1 is this process; 0: one for each core, or this one where there is little to film. `progress` is
+    called with the clips done and the clips there are.
     """
     each, bytes_each = settings.clips, settings.frames * settings.size**2 * 3
     tasks = [(takes[i : i + _CHUNK], begin + i * each * bytes_each) for i in range(0, len(takes), _CHUNK)]

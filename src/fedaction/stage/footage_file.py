@@ -66,11 +66,8 @@ class Contents(Header):
 def write_footage(out: Path, contents: Contents, fill: Callable[[Path, int], None]) -> None:
     """Writes a set, whole or not at all.
 
-    Args:
-        out: folder to create or replace.
-        contents: what the clips are.
-        fill: called with the file of the clips and the byte at which the first one begins; writes them all, clip
-            after clip.
+    `fill` is called with the file of the clips and the byte at which the first one begins; it writes them all,
+    clip after clip.
     """
     shape = (len(contents.labels), *contents.shape, 3)
     with new_folder(out) as new:

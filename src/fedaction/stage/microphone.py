@@ -73,16 +73,10 @@ def _merge(events: list[tuple[float, str, float]]) -> list[tuple[float, str, flo
 def sound(
     performance: Performance, rate_hz: int = 16_000, seed: int = 0, *, room_noise: float = 1.0
 ) -> NDArray[np.float32]:
-    """Sound of the performances.
+    """Sound of N performances: (N, S) within [-1, 1], S = seconds * rate_hz.
 
-    Args:
-        performance: N performances.
-        rate_hz: samples a second.
-        seed: seed of the room's noise and of each impact's timbre.
-        room_noise: 1 for a living room, 0 for silence.
-
-    Returns:
-        (N, S), S = seconds * rate_hz, within [-1, 1].
+    The seed is that of the room's noise and of each impact's timbre; `room_noise` is 1 for a living room, 0 for
+    silence.
     """
     samples = round(performance.seconds * rate_hz)
     out = np.zeros((len(performance), samples), np.float32)

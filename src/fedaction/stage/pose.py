@@ -71,13 +71,9 @@ def reach(
 ) -> dict[str, ChannelValue]:
     """A hand's position: a place on the body plus (out, up, forward) in arm lengths.
 
-    Args:
-        out: arm lengths away from the body's middle.
-        up: arm lengths upwards.
-        forward: arm lengths to the front.
-        place: a key of the places above; any but the shoulder is a contact, which large gestures do not scale.
-        elbow: 0 points the elbow down and back, 1 points it out to the side.
-        upright: 0 moves the hand with the torso, 1 keeps the offset's axes vertical while the torso leans.
+    Any place (see above) but the shoulder is a contact, which large gestures do not scale. `elbow` 0 points the
+    elbow down and back, 1 out to the side. `upright` 0 moves the hand with the torso, 1 keeps the offset's axes
+    vertical while the torso leans.
     """
     cells: dict[str, ChannelValue] = {}
     for part, anchor, offset in zip(_HAND, _PLACES[place], (out, up, forward), strict=False):

@@ -73,18 +73,9 @@ def video(
     frames: int = 16,
     shot: Shot = _USUAL,
 ) -> NDArray[np.uint8]:
-    """Video of the performances.
+    """Video of N performances, (N, frames, H, W, 3) red, green, blue; picture i is at i * seconds / frames.
 
-    Args:
-        performance: N performances.
-        height: H, pixels.
-        width: W, pixels.
-        seed: seed of camera, background and light.
-        frames: T'' pictures, the i-th at i * seconds / T''.
-        shot: how it is taken.
-
-    Returns:
-        (N, T'', H, W, 3) red, green, blue.
+    The seed is that of camera, background and light.
     """
     times = np.arange(frames) * (performance.seconds / frames)
     out = np.empty((len(performance), frames, height, width, 3), np.uint8)
@@ -116,11 +107,9 @@ def flow(
     frames: int = 16,
     shot: Shot = _USUAL,
 ) -> NDArray[np.float32]:
-    """Optical flow of what `video` shows with the same arguments.
+    """Optical flow of what `video` shows with the same arguments, (N, frames - 1, H, W, 2).
 
-    Returns:
-        (N, T'' - 1, H, W, 2) pixels right and down by which each pixel's content moves until the next frame; zero
-        on the background.
+    Pixels right and down by which each pixel's content moves until the next frame; zero on the background.
     """
     times = np.arange(frames) * (performance.seconds / frames)
     out = np.empty((len(performance), frames - 1, height, width, 2), np.float32)

@@ -96,16 +96,10 @@ def device_bias(device: int) -> NDArray[np.float32]:
 
 
 def skeletons(performance: Performance, layout: str | Layout, sensor: Sensor, seed: int) -> NDArray[np.float32]:
-    """What a sensor records of performances.
+    """What a sensor records of N performances of T frames, with the V joints of a layout.
 
-    Args:
-        performance: N performances of T frames.
-        layout: the recording's joints (V of them), by name or as an object.
-        sensor: the device.
-        seed: seed of the recording's noise and camera positions.
-
-    Returns:
-        (N, 1, T, V, 3) metres in camera axes: x to the camera's left, y up, z away from the camera.
+    Gives (N, 1, T, V, 3) metres in camera axes: x to the camera's left, y up, z away from the camera. The seed is
+    that of noise and camera positions.
     """
     shape = layout_named(layout) if isinstance(layout, str) else layout
     joints = list(shape.map_onto(BODY))

@@ -18,17 +18,11 @@ _OUTFITS = 3  # that one person owns
 
 
 def dress(person: int, domain: Domain, strength: float, u: float) -> tuple[Paint, Floats]:
-    """One of a person's outfits.
+    """One of the outfits of a person (`Actor.seed`), by the domain's fashion.
 
-    Args:
-        person: `Actor.seed`.
-        domain: its fashion.
-        strength: 0 is the studio's uniform, 1 the person's own clothes.
-        u: in [0, 1), which outfit; the first is worn most.
-
-    Returns:
-        What covers the limbs, in the order of `render.LIMBS`, and (limbs,) how thick they are relative to
-        `render.RADII`.
+    Of `strength`, 0 is the studio's uniform, 1 the person's own clothes; `u`, in [0, 1), says which outfit; the
+    first is worn most. Gives what covers the limbs, in the order of `render.LIMBS`, and (limbs,) how thick they
+    are relative to `render.RADII`.
     """
     body = numpy_generator(person, "body colours").random(6)
     worn = numpy_generator(person, "outfit", int(_OUTFITS * u * u)).random(20)

@@ -32,18 +32,11 @@ def inertial(
     *,
     noise: float = 1.0,
 ) -> NDArray[np.float32]:
-    """What an inertial sensor worn by the performers measures.
+    """What an inertial sensor worn by N performers (`where` is a key of `MOUNTS`) measures, `rate_hz` times a second.
 
-    Args:
-        performance: N performances.
-        where: a key of `MOUNTS`.
-        rate_hz: samples a second.
-        seed: seed of noise and bias.
-        noise: 1 for a phone-grade sensor, 0 for a perfect one.
-
-    Returns:
-        (N, T', 6), T' = seconds * rate_hz: acceleration without gravity's fall (m/s^2, so a sensor at rest reads
-        +9.81 along its upward axis), then angular velocity (rad/s), both in the sensor's axes.
+    Gives (N, T', 6), T' = seconds * rate_hz: acceleration without gravity's fall (m/s^2, so a sensor at rest
+    reads +9.81 along its upward axis), then angular velocity (rad/s), both in the sensor's axes. `noise` is 1 for
+    a phone-grade sensor, 0 for a perfect one.
     """
     if where not in MOUNTS:
         raise KeyError(f"no sensor can be worn at {where!r}; there are {', '.join(MOUNTS)}")

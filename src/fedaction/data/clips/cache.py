@@ -54,10 +54,8 @@ class ClipCache:
     def clips(self, source: str | Path, how: Mapping[str, object], make: Callable[[], Pixels]) -> Pixels:
         """Clips of a source, (N, T, H, W, 3) uint8: from the cache, mapped into memory and read-only, or made.
 
-        Args:
-            source: the file they are made of.
-            how: all else that decides them, as JSON values.
-            make: makes them. What it raises is passed on, and nothing is kept.
+        `how` is all besides the source's file that decides them, as JSON values. What `make` raises is passed
+        on, and nothing is kept.
         """
         path = self.folder / f"{_digest(Path(source), how)}.npy"
         clips = self._read(path)

@@ -94,11 +94,8 @@ def stream(
 ) -> Iterator[Pixels]:
     """All frames of a file, one after another, each (H, W, 3) uint8 and the caller's own.
 
-    Args:
-        path: the file. It is closed when the last frame has been given, or when the iterator is closed.
-        short_side: pixels of the shorter side after scaling; None: not scaled.
-        crop: cut this square from the centre.
-        threads: that decode; more than one lets a camera's stream be decoded faster; 0: one for each core.
+    The file is closed when the last frame has been given, or when the iterator is closed. `threads` decode, which
+    helps with a camera's stream; 0: one for each core. For the other arguments see `read_clips`.
     """
     path = Path(path)
     painter, empty = Painter(path, short_side, crop), True

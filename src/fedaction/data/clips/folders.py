@@ -10,14 +10,23 @@ from typing import Literal
 
 import numpy as np
 
+from fedaction.data.clips.depth import read_depth
 from fedaction.data.clips.videos import SUFFIXES, Side, VideoSample, VideoSet, folder, relative, videos_below
 from fedaction.data.dataset import Issue
 from fedaction.data.features.clients import split as split_evenly
-from fedaction.data.public.files import list_numbered
+from fedaction.data.public.files import NumberedFiles
 from fedaction.data.public.utd_mhad import CLASSES as UTD_CLASSES
 
 _SPLITS: dict[str, Side] = {"train": "train", "val": "test", "validation": "test", "test": "test"}
-_DEPTH = re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_t\d+)_depth\.mat")
+_DEPTH = NumberedFiles(
+    name="utd_depth",
+    about="UTD-MHAD's depth camera; expects a<action>_s<person>_t<trial>_depth.mat, as in UTD-MHAD's Depth folder",
+    pattern=re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_t\d+)_depth\.mat"),
+    classes=UTD_CLASSES,
+    train=(1, 3, 5, 7),
+    test=(2, 4, 6, 8),
+    parse=read_depth,
+)
 _VIOLENCE = ("non-violent", "violent")
 _AIRTLAB_LABELS = {"non-violent": "nonviolent-action-classes.csv", "violent": "violent-action-classes.csv"}
 
@@ -149,10 +158,7 @@ def utd_depth(
     if split not in ("people", "share"):
         raise ValueError(f'split must be "people" or "share", got {split!r}')
     root = folder(root, "UTD-MHAD's depth clips are read from a folder with aA_sS_tT_depth.mat")
-    expected = "a<action>_s<person>_t<trial>_depth.mat, as in UTD-MHAD's Depth folder"
-    listing = list_numbered(
-        root, _DEPTH, classes=UTD_CLASSES, train=(1, 3, 5, 7), test=(2, 4, 6, 8), expected=expected
-    )
+    listing = _DEPTH.find(root)
     files = [(source.path, source.samples[0]) for source in listing.sources]
     labels = np.array([UTD_CLASSES.index(sample.label) for _, sample in files], dtype=np.int64)
     tested = [sample.splits["cross_subject"] == "test" for _, sample in files]

@@ -67,8 +67,7 @@ class Spans(NamedTuple):
 def free_space(lengths: Tensor, frames: int, stride: int) -> tuple[Tensor, Tensor]:
     """Where clips fit into recordings of (R,) frames.
 
-    Returns:
-        (R,) strides, the largest up to `stride` that fits, and (R,) the last frame at which a clip may begin.
+    Gives (R,) strides, the largest up to `stride` that fits, and (R,) the last frame at which a clip may begin.
     """
     strides = ((lengths - 1) // max(frames - 1, 1)).clamp(1, stride)
     return strides, (lengths - (frames - 1) * strides - 1).clamp(min=0)

@@ -143,15 +143,9 @@ def make_client(
     classes: tuple[str, ...],
     scale: Scale,
 ) -> ClientData:
-    """A client of some of a set's samples.
+    """A client of some of a set's samples: `sides` are those to train and those to test on.
 
-    Args:
-        item: the set.
-        sides: which of its samples to train and to test on.
-        labels: (N,) of all its samples, indices into `classes`.
-        name: the client's.
-        classes: action names.
-        scale: see `standardise`.
+    `labels` (N,) are those of all samples of the set, as indices into `classes`.
     """
     train, test = (torch.from_numpy(np.array(item.x[side])) for side in sides)
     halves = [

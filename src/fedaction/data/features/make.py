@@ -23,10 +23,7 @@ def extract(
 ) -> FeatureSet:
     """Takes features of recordings, a few at a time.
 
-    Args:
-        collection: the recordings.
-        extractor: for their modality.
-        progress: called with the recordings done and the recordings there are.
+    `progress` is called with the recordings done and the recordings there are.
     """
     if extractor.modality != collection.modality:
         raise ValueError(f"these recordings are {collection.modality}; the extractor is for {extractor.modality}")
@@ -60,15 +57,7 @@ def make_features(
 ) -> tuple[FeatureSet, bool]:
     """A feature store of recordings: the one at `out` where it was made of the same by the same, or a new one.
 
-    Args:
-        collection: the recordings.
-        extractor: for their modality.
-        out: folder of the store. One made otherwise is refused, unless `overwrite` is set.
-        overwrite: replace a store that was made otherwise or is damaged.
-        progress: see `extract`.
-
-    Returns:
-        The features, and whether they are new.
+    One that was made otherwise or is damaged is refused, unless `overwrite` is set. Also says whether it is new.
     """
     out = Path(out).absolute()
     if is_feature_store(out):
@@ -91,13 +80,7 @@ def make_features(
 
 
 def cached_features(collection: Collection, extractor: Extractor, cache: str | Path | None = None) -> FeatureSet:
-    """Features of recordings, kept in the cache under a digest of what they are made of and with.
-
-    Args:
-        collection: the recordings.
-        extractor: for their modality.
-        cache: folder of the cache; default: $FEDACTION_CACHE, else ~/.cache/fedaction.
-    """
+    """Features of recordings, kept in the cache under a digest of what they are made of and with."""
     text = json.dumps(_provenance(collection, extractor), sort_keys=True)
     key = hashlib.sha256(f"{collection.modality} {text}".encode()).hexdigest()[:16]
     name = f"{collection.source.get('name', collection.modality)}-{key}"

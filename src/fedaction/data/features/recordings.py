@@ -19,9 +19,10 @@ from fedaction.data.imports import subject_of
 from fedaction.data.preprocess import mend
 from fedaction.data.public import utd_inertial
 from fedaction.data.public.cache import prepare_public
+from fedaction.data.public.files import NumberedFiles
 from fedaction.data.public.readers import READERS
 
-SENSORS: Mapping[str, utd_inertial.UtdInertial] = {utd_inertial.READER.name: utd_inertial.READER}
+SENSORS: Mapping[str, NumberedFiles] = {utd_inertial.READER.name: utd_inertial.READER}
 """Readers of public datasets of sensor signals, by name. Readers of skeletons are in `READERS`."""
 
 _AXES: dict[Modality, tuple[str, ...]] = {

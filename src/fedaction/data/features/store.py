@@ -84,10 +84,7 @@ def is_feature_store(path: Path) -> bool:
 def save_features(features: FeatureSet, out: str | Path, *, overwrite: bool = False) -> None:
     """Writes a store, whole or not at all.
 
-    Args:
-        features: what to write.
-        out: folder to create. One that exists is refused, unless `overwrite` is set and it is a feature store.
-        overwrite: replace an existing store.
+    A folder that exists is refused, unless `overwrite` is set and it is a feature store.
     """
     out = Path(out).absolute()
     files.refuse_existing(out, overwrite, is_feature_store(out), "feature store")

@@ -38,10 +38,7 @@ class Content:
 def read_sources(reader: Reader, sources: Sequence[SourceFile], workers: int) -> Generator[Content]:
     """The contents of files, in their order.
 
-    Args:
-        reader: of their dataset.
-        sources: the files.
-        workers: processes; 1: this one. 0: one for each core, or this one where there is little to read.
+    Of workers, 1 is this process; 0: one for each core, or this one where there is little to read.
     """
     if workers < 0:
         raise ValueError(f"workers must be 0 (one for each core) or more, got {workers}")

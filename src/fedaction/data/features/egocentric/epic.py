@@ -131,14 +131,14 @@ def read(root: str | Path) -> Annotations:
             f"{root} must hold {_VERB_FILE} and {' or '.join(_SEGMENT_FILES)}, as in the repository "
             f"epic-kitchens-100-annotations; it holds {', '.join(files) or 'none of its files'}"
         )
-    videos = read_videos(files[_VIDEO_FILE]) if _VIDEO_FILE in files else Rows[Video](())
-    people = read_participants(files[_PARTICIPANT_FILE]) if _PARTICIPANT_FILE in files else Rows[Participant](())
+    videos = read_videos(files[_VIDEO_FILE]) if _VIDEO_FILE in files else Rows[Video]()
+    people = read_participants(files[_PARTICIPANT_FILE]) if _PARTICIPANT_FILE in files else Rows[Participant]()
     by_name = {video.name: video for video in videos}
     pieces = [read_segments(path, videos=by_name if _VIDEO_FILE in files else None) for path in tables]
-    joined = Rows(tuple(item for rows in pieces for item in rows), tuple(i for rows in pieces for i in rows.issues))
+    joined = Rows((item for rows in pieces for item in rows), (i for rows in pieces for i in rows.issues))
     segments = _once(joined, "several files")
     issues = (*videos.issues, *people.issues, *segments.issues)
-    return Annotations(replace(segments, issues=issues), read_verbs(files[_VERB_FILE]), by_name, people.items)
+    return Annotations(Rows(segments, issues), read_verbs(files[_VERB_FILE]), by_name, people)
 
 
 def read_segments(path: str | Path, *, videos: Mapping[str, Video] | None = None) -> Rows[Segment]:
@@ -170,7 +170,7 @@ def read_segments(path: str | Path, *, videos: Mapping[str, Video] | None = None
             items.append(replace(item, stop_s=video.duration_s))
         else:
             items.append(item)
-    return Rows(tuple(items), tuple(issues))
+    return Rows(items, issues)
 
 
 def read_verbs(path: str | Path) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ def _once(rows: Rows, where: str) -> Rows:
         else:
             seen.add(item.name)
             items.append(item)
-    return Rows(tuple(items), tuple(issues))
+    return Rows(items, issues)
 
 
 def returning(participants: Sequence[Participant]) -> tuple[str, ...]:

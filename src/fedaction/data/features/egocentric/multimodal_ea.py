@@ -73,15 +73,13 @@ def find(root: str | Path) -> Rows[Clip]:
                 clips.append(clip)
             else:
                 issues.append(Issue(kind="unreadable", where=name, detail="neither its sensor file nor its video"))
-    return Rows(tuple(clips), tuple(issues))
+    return Rows(clips, issues)
 
 
 def read(path: Path, samples: int | None = SAMPLES) -> Floats:
-    """One sensor file as (samples, 19) float32.
+    """One sensor file, numbers separated by commas or blanks and no header, as (samples, 19) float32.
 
-    Args:
-        path: numbers separated by commas or blanks, no header.
-        samples: rows that it must have; None: any number from 2.
+    It must have so many samples; None: any number from 2.
     """
     check_size(path, _MOST_BYTES)
     text = path.read_bytes().decode("latin-1").removeprefix("ï»¿")  # a byte-order mark

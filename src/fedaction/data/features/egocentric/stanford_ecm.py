@@ -85,7 +85,7 @@ def find(root: str | Path) -> Rows[VideoSignals]:
             kept.append(VideoSignals(name, **parts))
     if not kept:
         raise ValueError(f"{root} holds no video with acceleration and labels: expected {_EXPECTED}")
-    return Rows(tuple(kept), tuple(issues))
+    return Rows(kept, issues)
 
 
 def read_labels(path: Path) -> Rows[Activity]:
@@ -135,7 +135,7 @@ def read(recording: VideoSignals, rate_hz: float = 30.0, heart: bool = True) -> 
         except ValueError as error:
             where = f"{recording.name}:{piece.start_s:g}-{piece.stop_s:g}"
             issues.append(Issue(kind="unreadable", where=where, detail=str(error)))
-    return Rows(tuple(pieces), tuple(issues))
+    return Rows(pieces, issues)
 
 
 def read_all(root: str | Path, rate_hz: float = 30.0, heart: bool = True) -> Signals:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, overload
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,22 +33,16 @@ _MILLISECONDS = {"milliseconds", "ms", "timems", "timestampms", "timemillisecond
 _PACKET_S = 1.0  # cameras write their sensors in packets of about a second, whose clocks may overlap
 
 
-@dataclass(frozen=True)
-class Rows(Sequence[T], Generic[T]):
-    """The usable rows of a table, and what was wrong with the others."""
+class Rows(tuple[T, ...]):
+    """The usable rows of a table, and the `issues` of the others."""
 
-    items: tuple[T, ...]
-    issues: tuple[Issue, ...] = field(default=(), repr=False)
+    issues: tuple[Issue, ...]
 
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        return self.items[index]
+    def __new__(cls, items: Iterable[T] = (), issues: Iterable[Issue] = ()) -> Rows[T]:
+        """Takes both in order."""
+        rows = super().__new__(cls, items)
+        rows.issues = tuple(issues)
+        return rows
 
 
 @dataclass(frozen=True)
@@ -157,13 +151,9 @@ def text_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 def parse_rows(
     path: str | Path, columns: Sequence[str], parse: Callable[[Mapping[str, str]], T], hint: str = ""
 ) -> Rows[T]:
-    """Reads a CSV table with a header. A row that `parse` refuses with a ValueError becomes an issue.
+    """Reads a CSV table whose header must have `columns`, and may have others.
 
-    Args:
-        path: the table.
-        columns: what its header must hold; other columns are passed over.
-        parse: makes something of a row, given as text by column.
-        hint: said where a column is missing.
+    A row that `parse` refuses with a ValueError becomes an issue. `hint` is said where a column is missing.
     """
     path = Path(path)
     rows = text_rows(path)
@@ -183,7 +173,7 @@ def parse_rows(
             items.append(parse(dict(zip(header, row, strict=True))))
         except ValueError as error:
             issues.append(Issue(kind="unreadable", where=f"{path.name}, line {line}", detail=str(error)))
-    return Rows(tuple(items), tuple(issues))
+    return Rows(items, issues)
 
 
 @dataclass(frozen=True)
