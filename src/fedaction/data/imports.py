@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data import store
-from fedaction.data.files import open_npy, read_npz
+from fedaction.data.dataset import Issue, StoredDataset, count_issues
+from fedaction.data.files import open_npy, read_npz, refuse_existing
 from fedaction.data.layout import LAYOUTS, Layout
-from fedaction.data.store import Issue, StoredDataset
 
 _ARRAYS = ("x", "y", "lengths", "subjects", "classes")
 _SUFFIXES = (".npy", ".csv", ".txt")
@@ -59,7 +59,7 @@ class Summary:
     @property
     def counts(self) -> dict[str, int]:
         """Frames (or recordings) concerned by each kind of issue."""
-        return store.count_issues(self.issues)
+        return count_issues(self.issues)
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {self.samples} usable recordings, {len(self.classes)} classes"]
@@ -139,7 +139,7 @@ def import_recordings(
     source, out = Path(source), Path(out)
     offered = _read(source, classes, subject, coordinates)
     body = read_layout(layout)
-    store.refuse_existing(out.absolute(), overwrite)
+    refuse_existing(out.absolute(), overwrite, store.is_store(out), "skeleton store")
     item, joints = _collect(offered, body, scale)
     summary = replace(_summarise(str(source), item, joints), notes=offered.notes)
     if not len(item) or (strict and item.issues):

@@ -19,7 +19,7 @@ from fedaction.data.features.make import from_cache
 from fedaction.data.features.recordings import from_public, read_wave
 from fedaction.data.features.store import FeatureSet, save_features
 from fedaction.data.layout import KINECT_V2
-from fedaction.data.store_file import StoreWriter
+from fedaction.data.store import StoreWriter
 from fedaction.federation.seeds import numpy_generator
 from tests.data.public.formats import person
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data import store_file
+from fedaction.data import store
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.store import Modality
 from fedaction.data.files import fingerprint, open_npy, to_float32
@@ -64,7 +64,7 @@ class Collection:
 
 def from_store(path: str | Path) -> Collection:
     """The recordings of a skeleton store."""
-    item = store_file.load(path)
+    item = store.load(path)
     folder = Path(path).absolute()
     return Collection(
         modality="skeleton",
@@ -77,7 +77,7 @@ def from_store(path: str | Path) -> Collection:
             "kind": "skeleton store",
             "name": folder.name,
             "layout": item.layout.name,
-            "fingerprint": fingerprint(folder, [folder / store_file.HEADER, folder / store_file.FRAMES]),
+            "fingerprint": fingerprint(folder, [folder / store.HEADER, folder / store.FRAMES]),
         },
         bodies=max(len(sequence) for sequence in item.sequences),
     )

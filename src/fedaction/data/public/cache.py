@@ -22,8 +22,7 @@ from fedaction.data.files import cache_root, checksum, fingerprint, new_folder
 from fedaction.data.public.base import Listing, Reader
 from fedaction.data.public.pool import read_sources
 from fedaction.data.public.readers import reader as reader_called
-from fedaction.data.store import accept
-from fedaction.data.store_file import FRAMES, HEADER, VERSION, StoreWriter
+from fedaction.data.store import FRAMES, HEADER, VERSION, StoreWriter, accept
 from fedaction.federation.files import lock_path
 
 _SEAL, _SEAL_VERSION = "seal.json", 1
