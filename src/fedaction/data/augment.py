@@ -16,29 +16,22 @@ from torch import Tensor
 
 
 class Drawn(NamedTuple):
-    """Augmentation parameters, one row per sample.
+    """Augmentation parameters, one row per sample."""
 
-    Attributes:
-        shear: (..., 3, 3) float32, unit diagonal.
-        start: (...) float32 in [0, 1): where the window starts, as a share of the possible starts, so that it
-            can be drawn before the number of frames is known.
-    """
-
-    shear: Tensor
+    shear: Tensor  # (..., 3, 3) float32, unit diagonal
+    # (...) float32 in [0, 1): where the window starts, as a share of the possible starts, so that it can be drawn
+    # before the number of frames is known
     start: Tensor
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Temporal crop and shear as in the CrosSCLR and AimCLR feeders, which FSAR uses.
+    """Temporal crop and shear as in the CrosSCLR and AimCLR feeders, which FSAR uses."""
 
-    Attributes:
-        shear: amplitude; each of the six off-diagonal entries is uniform in [-shear, shear). 0 turns it off.
-        crop: the sequence is padded by frames // crop at both ends with its own frames in reverse (the end
-            frame comes twice), and a window of the old length is taken at random. 0 turns it off.
-    """
-
+    # amplitude; each of the six off-diagonal entries is uniform in [-shear, shear). 0 turns it off.
     shear: float = 0.5
+    # The sequence is padded by frames // crop at both ends with its own frames in reverse (the end frame comes
+    # twice), and a window of the old length is taken at random. 0 turns it off.
     crop: int = 6
 
     def __post_init__(self) -> None:

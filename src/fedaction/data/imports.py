@@ -30,30 +30,19 @@ _NAMED = 10  # file names that a printed summary lists for each kind of issue; `
 
 @dataclass(frozen=True)
 class Summary:
-    """What a dataset holds and what is wrong with it.
+    """What a dataset holds and what is wrong with it."""
 
-    Attributes:
-        source: what was looked at.
-        layout: name of the layout, or None when none was given.
-        joints: joint counts found among the recordings, with the number of recordings of each.
-        samples: usable recordings.
-        classes: usable recordings of each class.
-        subjects: usable recordings of each person; empty when not known.
-        lengths: frames of each usable recording.
-        issues: everything that was mended or skipped, by file or position.
-        notes: what was left aside without being a fault of a recording.
-        splits: for each protocol of the dataset, its numbers of training and test samples.
-    """
-
-    source: str
-    layout: str | None
-    joints: dict[int, int]
-    samples: int
-    classes: dict[str, int]
-    subjects: dict[str, int]
-    lengths: tuple[int, ...] = field(repr=False)
+    source: str  # what was looked at
+    layout: str | None  # name of the layout, or None when none was given
+    joints: dict[int, int]  # joint counts found among the recordings, with the number of recordings of each
+    samples: int  # usable recordings
+    classes: dict[str, int]  # usable recordings of each class
+    subjects: dict[str, int]  # usable recordings of each person; empty when not known
+    lengths: tuple[int, ...] = field(repr=False)  # frames of each usable recording
+    # Everything that was mended or skipped, by file or position
     issues: tuple[Issue, ...] = field(default=(), repr=False)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was left aside without being a fault of a recording
+    # For each protocol of the dataset, its numbers of training and test samples
     splits: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property

@@ -23,19 +23,12 @@ Values = Sequence[str] | Sequence[int] | npt.NDArray[np.integer] | npt.NDArray[n
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """What each client got.
+    """What each client got."""
 
-    Attributes:
-        kind: how the samples were divided, in words.
-        clients: client names.
-        classes: class names (or labels as text), in sorted order of the labels.
-        counts: (clients, classes) int64, samples of each class at each client.
-    """
-
-    kind: str
-    clients: tuple[str, ...]
-    classes: tuple[str, ...]
-    counts: npt.NDArray[np.int64]
+    kind: str  # how the samples were divided, in words
+    clients: tuple[str, ...]  # client names
+    classes: tuple[str, ...]  # class names (or labels as text), in sorted order of the labels
+    counts: npt.NDArray[np.int64]  # (clients, classes) int64, samples of each class at each client
 
     @property
     def sizes(self) -> tuple[int, ...]:

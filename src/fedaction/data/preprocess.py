@@ -30,21 +30,13 @@ _CHUNK = 64  # sequences worked on at once: enough to make calls cheap, few enou
 
 @dataclass(frozen=True)
 class Report:
-    """What `prepare` did to its sequences.
+    """What `prepare` did to its sequences."""
 
-    Attributes:
-        given: number of sequences passed in.
-        kept: positions of the sequences in the result, in order; use it to pick their labels.
-        empty: positions of the sequences dropped because no frame of theirs was usable.
-        nan_frames: frames with a NaN or an infinity, filled in from the frames around them.
-        zero_frames: frames in which every joint of every body was zero, left out before resizing.
-    """
-
-    given: int
-    kept: tuple[int, ...]
-    empty: tuple[int, ...]
-    nan_frames: int
-    zero_frames: int
+    given: int  # number of sequences passed in
+    kept: tuple[int, ...]  # positions of the sequences in the result, in order; use it to pick their labels
+    empty: tuple[int, ...]  # positions of the sequences dropped because no frame of theirs was usable
+    nan_frames: int  # frames with a NaN or an infinity, filled in from the frames around them
+    zero_frames: int  # frames in which every joint of every body was zero, left out before resizing
 
     def __str__(self) -> str:
         text = f"{len(self.kept)} of {self.given} sequences prepared"

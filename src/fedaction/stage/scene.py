@@ -24,7 +24,7 @@ Range = tuple[float, float]
 class Variety:
     """How strongly each kind of difference shows; 0 is the plain studio, 1 the usual."""
 
-    # where the camera stands, how far, how high, how tilted, how much of the picture the performer fills
+    # Where the camera stands, how far, how high, how tilted, how much of the picture the performer fills
     view: float = 1.0
     motion: float = 1.0  # shake and pan of the camera
     backdrop: float = 1.0  # wall, floor, furniture, windows

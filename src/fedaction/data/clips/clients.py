@@ -22,17 +22,12 @@ TestOn = Literal["own", "set"]
 
 @dataclass(frozen=True)
 class Division:
-    """Which recordings each client has.
+    """Which recordings each client has."""
 
-    Attributes:
-        parts: for each client the positions of its recordings, without test recordings that all clients share.
-        names: of the clients, (C,).
-        test_on: see `divide_videos`.
-    """
-
+    # For each client the positions of its recordings, without test recordings that all clients share
     parts: tuple[partition.Indices, ...]
-    names: tuple[str, ...]
-    test_on: TestOn = "own"
+    names: tuple[str, ...]  # of the clients, (C,)
+    test_on: TestOn = "own"  # see `divide_videos`
 
     def deal(self, pool: ClientData) -> tuple[list[ClientData], list[Issue]]:
         """Clients that have the clips of a pool, whose `recording` is a position; and those that have nothing left.

@@ -41,21 +41,13 @@ class PastEndError(VideoError):
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What a file says of itself, except for height and width, which are those of its first picture.
+    """What a file says of itself, except for height and width, which are those of its first picture."""
 
-    Attributes:
-        frames: as the header says, which may be wrong; None: it does not say.
-        fps: frames a second, on average; None: unknown.
-        height: in pixels, as displayed.
-        width: in pixels, as displayed.
-        seconds: None: unknown.
-    """
-
-    frames: int | None
-    fps: float | None
-    height: int
-    width: int
-    seconds: float | None
+    frames: int | None  # as the header says, which may be wrong; None: it does not say
+    fps: float | None  # frames a second, on average; None: unknown
+    height: int  # in pixels, as displayed
+    width: int  # in pixels, as displayed
+    seconds: float | None  # None: unknown
 
 
 def probe(path: str | Path) -> VideoInfo:

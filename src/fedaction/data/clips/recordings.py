@@ -105,21 +105,13 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """Frames in video files; clips are decoded, by threads, when they are wanted. Is a `FrameStore`.
+    """Frames in video files; clips are decoded, by threads, when they are wanted. Is a `FrameStore`."""
 
-    Attributes:
-        paths: (R,) files.
-        side: frames are brought to this shorter side, in pixels.
-        crop: side of the square that is kept from their middle.
-        cache: of decoded clips, or None.
-        device: where clips go.
-    """
-
-    paths: Sequence[Path] = field(repr=False)
-    side: int
-    crop: int
-    cache: ClipCache | None = None
-    device: torch.device = _CPU
+    paths: Sequence[Path] = field(repr=False)  # (R,) files
+    side: int  # frames are brought to this shorter side, in pixels
+    crop: int  # side of the square that is kept from their middle
+    cache: ClipCache | None = None  # of decoded clips, or None
+    device: torch.device = _CPU  # where clips go
     resident = False
 
     @property
@@ -170,23 +162,14 @@ class Streamed:
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """Labelled recordings of one split.
+    """Labelled recordings of one split."""
 
-    Attributes:
-        store: their frames, among those of others.
-        rows: (R,) int64, which of the store's recordings they are.
-        lengths: (R,) int64 frames that they count as having; the store may have fewer of some.
-        labels: (R,) int64.
-        numbers: (R,) int64; rows with the same number are parts of one recording.
-        subjects: (R,) who performs; empty where that is not known.
-    """
-
-    store: FrameStore
-    rows: Tensor
-    lengths: Tensor
-    labels: Tensor
-    numbers: Tensor
-    subjects: tuple[str, ...] = field(default=(), repr=False)
+    store: FrameStore  # their frames, among those of others
+    rows: Tensor  # (R,) int64, which of the store's recordings they are
+    lengths: Tensor  # (R,) int64 frames that they count as having; the store may have fewer of some
+    labels: Tensor  # (R,) int64
+    numbers: Tensor  # (R,) int64; rows with the same number are parts of one recording
+    subjects: tuple[str, ...] = field(default=(), repr=False)  # (R,) who performs; empty where that is not known
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -16,15 +16,10 @@ _REORDERED = 64  # packets; how much later than its turn a frame can be stored, 
 
 @dataclass(frozen=True)
 class KeyFrame:
-    """Where decoding can begin.
+    """Where decoding can begin."""
 
-    Attributes:
-        number: of the frame.
-        dts: what to seek to; the time it is shown would find a later key frame where frames are reordered.
-    """
-
-    number: int
-    dts: int
+    number: int  # of the frame
+    dts: int  # what to seek to; the time it is shown would find a later key frame where frames are reordered
 
 
 class FrameIndex:

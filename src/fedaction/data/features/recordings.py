@@ -36,27 +36,17 @@ _MOST_SOUND_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Collection:
-    """Labelled recordings of one modality, read one at a time.
+    """Labelled recordings of one modality, read one at a time."""
 
-    Attributes:
-        modality: what was recorded.
-        names: where each comes from.
-        labels: the class of each, by name.
-        subjects: who performed each; empty when not known.
-        classes: all class names, in label order.
-        read: the recording of a number. One that cannot be used is a ValueError that says where and why.
-        source: what provenance says of it, with a fingerprint of its files.
-        bodies: skeletons: the most bodies in any recording.
-    """
-
-    modality: Modality
-    names: tuple[str, ...] = field(repr=False)
-    labels: tuple[str, ...] = field(repr=False)
-    subjects: tuple[str, ...] = field(repr=False)
-    classes: tuple[str, ...]
+    modality: Modality  # what was recorded
+    names: tuple[str, ...] = field(repr=False)  # where each comes from
+    labels: tuple[str, ...] = field(repr=False)  # the class of each, by name
+    subjects: tuple[str, ...] = field(repr=False)  # who performed each; empty when not known
+    classes: tuple[str, ...]  # all class names, in label order
+    # The recording of a number. One that cannot be used is a ValueError that says where and why.
     read: Callable[[int], Recording] = field(repr=False)
-    source: Mapping[str, Any]
-    bodies: int = 1
+    source: Mapping[str, Any]  # what provenance says of it, with a fingerprint of its files
+    bodies: int = 1  # skeletons: the most bodies in any recording
 
     def __len__(self) -> int:
         return len(self.names)

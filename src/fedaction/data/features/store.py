@@ -32,24 +32,16 @@ HEADER, VALUES = "features.json", "features.npy"
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Feature vectors of one modality, with what they mean.
+    """Feature vectors of one modality, with what they mean."""
 
-    Attributes:
-        modality: what was recorded; one of `MODALITIES`.
-        x: (N, F) float32, finite; a read-only view of the file when loaded from disk.
-        labels: (N,) int64, indices into classes.
-        classes: action names.
-        subjects: who performed each sample; empty when not known.
-        names: where each sample came from.
-        provenance: `extractor` (its name, version and parameters) and `source` (what was read, with a fingerprint).
-    """
-
-    modality: Modality
+    modality: Modality  # what was recorded; one of `MODALITIES`
+    # (N, F) float32, finite; a read-only view of the file when loaded from disk
     x: npt.NDArray[np.float32] = field(repr=False)
-    labels: npt.NDArray[np.int64] = field(repr=False)
-    classes: tuple[str, ...]
-    subjects: tuple[str, ...] = field(repr=False)
-    names: tuple[str, ...] = field(repr=False)
+    labels: npt.NDArray[np.int64] = field(repr=False)  # (N,) int64, indices into classes
+    classes: tuple[str, ...]  # action names
+    subjects: tuple[str, ...] = field(repr=False)  # who performed each sample; empty when not known
+    names: tuple[str, ...] = field(repr=False)  # where each sample came from
+    # `extractor` (its name, version and parameters) and `source` (what was read, with a fingerprint)
     provenance: Mapping[str, Any]
 
     def __len__(self) -> int:

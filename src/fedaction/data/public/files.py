@@ -77,31 +77,23 @@ def find_in_ranges(
 
 @dataclass(frozen=True, kw_only=True)
 class NumberedFiles:
-    """A dataset of files that are named by the numbers of an action and a person, one sample each.
+    """A dataset of files that are named by the numbers of an action and a person, one sample each."""
 
-    Attributes:
-        name: see `Reader`, as `rate_hz`, `about` and `version`. What follows "expects" in `about` is what a message
-            asks of a folder without any such file.
-        pattern: of a file name, with the groups `name` (what the sample is called), `action` and `subject`.
-        classes: action names; action 1 is the first.
-        train: people trained on in the cross-subject protocol.
-        test: people tested on in it.
-        parse: reads one file, see `Reader.read`; a function of a module, so that worker processes can be given it.
-        unusable: names that the dataset's authors say cannot be used.
-        folder: what the dataset's folder is called, where not by its name.
-    """
-
+    # See `Reader`, as `rate_hz`, `about` and `version`. What follows "expects" in `about` is what a message asks of a
+    # folder without any such file.
     name: str
     rate_hz: float | None = None
     about: str
+    # Of a file name, with the groups `name` (what the sample is called), `action` and `subject`
     pattern: re.Pattern[str] = field(repr=False)
-    classes: tuple[str, ...] = field(repr=False)
-    train: Collection[int]
-    test: Collection[int]
+    classes: tuple[str, ...] = field(repr=False)  # action names; action 1 is the first
+    train: Collection[int]  # people trained on in the cross-subject protocol
+    test: Collection[int]  # people tested on in it
+    # Reads one file, see `Reader.read`; a function of a module, so that worker processes can be given it
     parse: Callable[[Path], npt.NDArray[Any]] = field(repr=False)
-    unusable: tuple[str, ...] = field(default=(), repr=False)
+    unusable: tuple[str, ...] = field(default=(), repr=False)  # names that the dataset's authors say cannot be used
     version: int = 1
-    folder: str = ""
+    folder: str = ""  # what the dataset's folder is called, where not by its name
 
     def find(self, root: Path) -> Listing:
         """See `Reader.find`; in numerical order."""

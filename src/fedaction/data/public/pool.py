@@ -21,18 +21,12 @@ _SMALL_BYTES = 64 * 2**20  # up to here, workers take longer to start than this 
 
 @dataclass(frozen=True)
 class Content:
-    """What came of one file.
+    """What came of one file."""
 
-    Attributes:
-        frames: T of the file.
-        samples: (M_i, T_i, V, 3) of each sample, without trailing absent bodies. A span that reaches past the end is
-            cut there.
-        fault: why there are none; "" where there are.
-    """
-
-    frames: int = 0
+    frames: int = 0  # T of the file
+    # (M_i, T_i, V, 3) of each sample, without trailing absent bodies. A span that reaches past the end is cut there.
     samples: tuple[npt.NDArray[np.float32], ...] = ()
-    fault: str = ""
+    fault: str = ""  # why there are none; "" where there are
 
 
 def read_sources(reader: Reader, sources: Sequence[SourceFile], workers: int) -> Generator[Content]:

@@ -47,29 +47,18 @@ class Rows(tuple[T, ...]):
 
 @dataclass(frozen=True)
 class Signals:
-    """Labelled signals of one modality.
+    """Labelled signals of one modality."""
 
-    Attributes:
-        modality: "inertial" or "audio", as `fedaction.data.features` calls them.
-        arrays: N arrays float32, finite: (T_i, C), of audio (S_i,) in [-1, 1].
-        channels: C names.
-        rate_hz: samples a second.
-        labels: (N,) int64, indices into classes.
-        classes: activity names.
-        names: what each signal is of, unique.
-        subjects: who is heard or measured; empty where the dataset does not say.
-        issues: what was left out, and why.
-    """
-
-    modality: Modality
-    arrays: tuple[Floats, ...] = field(repr=False)
-    channels: tuple[str, ...]
-    rate_hz: float
-    labels: npt.NDArray[np.int64] = field(repr=False)
-    classes: tuple[str, ...] = field(repr=False)
-    names: tuple[str, ...] = field(repr=False)
+    modality: Modality  # "inertial" or "audio", as `fedaction.data.features` calls them
+    arrays: tuple[Floats, ...] = field(repr=False)  # N arrays float32, finite: (T_i, C), of audio (S_i,) in [-1, 1]
+    channels: tuple[str, ...]  # C names
+    rate_hz: float  # samples a second
+    labels: npt.NDArray[np.int64] = field(repr=False)  # (N,) int64, indices into classes
+    classes: tuple[str, ...] = field(repr=False)  # activity names
+    names: tuple[str, ...] = field(repr=False)  # what each signal is of, unique
+    # Who is heard or measured; empty where the dataset does not say
     subjects: tuple[str, ...] = field(default=(), repr=False)
-    issues: tuple[Issue, ...] = field(default=(), repr=False)
+    issues: tuple[Issue, ...] = field(default=(), repr=False)  # what was left out, and why
 
     def __len__(self) -> int:
         return len(self.arrays)
@@ -178,17 +167,11 @@ def parse_rows(
 
 @dataclass(frozen=True)
 class Series:
-    """A time-stamped series.
+    """A time-stamped series."""
 
-    Attributes:
-        path: where it comes from, for messages.
-        times: (T,) float64, seconds, not decreasing.
-        values: (T, C) float64.
-    """
-
-    path: Path
-    times: npt.NDArray[np.float64] = field(repr=False)
-    values: npt.NDArray[np.float64] = field(repr=False)
+    path: Path  # where it comes from, for messages
+    times: npt.NDArray[np.float64] = field(repr=False)  # (T,) float64, seconds, not decreasing
+    values: npt.NDArray[np.float64] = field(repr=False)  # (T, C) float64
 
     def cut(self, start_s: float, stop_s: float, rate_hz: float, hole_s: float = 1.0) -> Floats:
         """The series from start to stop, linear between its samples: (round((stop - start) * rate), C).
