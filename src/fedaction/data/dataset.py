@@ -27,7 +27,7 @@ class Issue(BaseModel):
     kind: Kind
     where: str  # sample or file name, or position in the array
     count: int = Field(default=1, ge=1)  # frames concerned, or 1 for a whole sample
-    detail: str = ""  # what was found, where that needs words
+    detail: str = ""  # what is wrong, where that needs words
 
 
 def count_issues(issues: Sequence[Issue]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 
 import numpy as np
@@ -215,15 +216,16 @@ def divide(
         if subjects is None:
             raise ValueError("the samples do not say who performed them: divide them otherwise than by subject")
         return by_subject(labels, subjects, clients=clients, seed=seed)
-    if by not in ("dirichlet", "shards", "iid"):
+    ways = {
+        "dirichlet": partial(dirichlet, alpha=alpha),
+        "shards": partial(by_class_shards, shards=shards),
+        "iid": iid,
+    }
+    if by not in ways:
         raise ValueError(f"samples cannot be divided by {by!r}: choose subject, dirichlet, shards or iid")
     if clients is None:
         raise ValueError(f"say how many clients to divide the samples among (by {by!r})")
-    if by == "dirichlet":
-        return dirichlet(labels, clients=clients, alpha=alpha, seed=seed)
-    if by == "shards":
-        return by_class_shards(labels, clients=clients, shards=shards, seed=seed)
-    return iid(labels, clients=clients, seed=seed)
+    return ways[by](labels, clients=clients, seed=seed)
 
 
 def choose_test(

@@ -85,7 +85,7 @@ def centre(x: Tensor, layout: Layout) -> Tensor:
     return x - x[..., layout.centre : layout.centre + 1, :]
 
 
-def resize_plan(lengths: Tensor, frames: int) -> tuple[Tensor, Tensor, Tensor]:
+def locate_frames(lengths: Tensor, frames: int) -> tuple[Tensor, Tensor, Tensor]:
     """Where each output frame lies between two input frames, as OpenCV's bilinear resize has it.
 
     Output frame t stands at (t + 0.5) * length / frames - 0.5 of the input, clamped to its first and last frame
@@ -212,7 +212,7 @@ def _prepare_chunk(sequences: Sequence[npt.NDArray[np.float32]], bodies: int, la
         # A copy, because a memory-mapped recording is read-only and torch tensors are not.
         flat[: item.shape[0], first : first + item.shape[1]] = torch.from_numpy(np.array(item))
     flat = centre(flat, layout)
-    left, right, share = resize_plan(lengths, frames)
+    left, right, share = locate_frames(lengths, frames)
     share = share[:, :, None, None]
     picked = [flat[:, place + firsts[:, None]] for place in (left, right)]  # each (bodies, N, frames, V, C)
     return (picked[0] * (1 - share) + picked[1] * share).transpose(0, 1)

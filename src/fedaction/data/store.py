@@ -116,14 +116,9 @@ class StoreWriter:
         subject: str = "",
         splits: Mapping[str, str] | None = None,
     ) -> None:
-        """Appends one sample.
+        """Appends one sample (M, T, V, C), finite; `label` is an index into the classes.
 
-        Args:
-            sequence: (M, T, V, C), finite.
-            label: index into the classes.
-            name: where it came from.
-            subject: who performed it, where known.
-            splits: "train", "test" or "" for each protocol; a protocol that is not named here is "".
+        `splits` has "train", "test" or "" for each protocol; a protocol that is not named here is "".
         """
         bodies, length, joints, coordinates = sequence.shape
         if joints != self._joints or coordinates != (self._coordinates or coordinates):
@@ -274,16 +269,10 @@ def _check_frames(path: Path, header: _StoreHeader) -> npt.NDArray[np.float32]:
 def accept(
     array: npt.NDArray[Any], layout: Layout | None, where: str, scale: float = 1.0
 ) -> tuple[npt.NDArray[np.float32] | None, list[Issue]]:
-    """A recording as a store holds it, or none where it is unusable; and what was wrong with it.
+    """A recording (M, T, V, C) as a store holds it, or none where it is unusable; and what was wrong with it.
 
-    Args:
-        array: (M, T, V, C) numbers; missing values are NaN or infinite.
-        layout: what it should be; None: any number of joints.
-        where: what issues call it.
-        scale: factor to metres.
-
-    Returns:
-        (M, T, V, C) float32 and finite, with missing values filled in by `mend`; and the issues.
+    Missing values, NaN or infinite, are filled in by `mend`; the result is float32 and finite. `layout` is what
+    it should be (None: any number of joints), `where` what issues call it, and `scale` the factor to metres.
     """
     length, joints = array.shape[1:3]
     if layout is not None and joints != len(layout):

@@ -206,17 +206,10 @@ def _leg(at: dict[str, Floats], c: dict[str, Floats], b: dict[str, Floats], side
 
 
 def place(body: Floats, channels: Floats, mirrored: NDArray[np.bool_], facing: Floats, spot: Floats) -> Floats:
-    """Puts bodies on the floor: mirrors left-handed performances, applies travel, facing and standpoint.
+    """Puts bodies (J, 3, N, T) on the floor, in metres and the room's axes.
 
-    Args:
-        body: (J, 3, N, T) from `joint_positions`.
-        channels: (len(CHANNELS), N, T).
-        mirrored: (N,) whether left and right change places.
-        facing: (N,) radians to the left of forward.
-        spot: (N, 2) metres left and forward of the floor's middle.
-
-    Returns:
-        (J, 3, N, T) metres in the room's axes.
+    Mirrors left-handed performances (N,), applies travel, from the channels (len(CHANNELS), N, T), facing, (N,)
+    radians to the left of forward, and standpoint, (N, 2) metres left and forward of the floor's middle.
     """
     c = dict(zip(CHANNELS, channels, strict=True))
     sign = np.where(mirrored, -1.0, 1.0).astype(body.dtype)[:, None]

@@ -46,13 +46,10 @@ def join(sets: list[Capsules]) -> Capsules:
 
 
 def draw(canvas: NDArray[np.float32], capsules: Capsules, lamp: Floats, ambient: float) -> None:
-    """Draws capsules on frames, in place, farthest first.
+    """Draws capsules on frames (3, F, H, W), contiguous and in 0 to 1, in place, farthest first.
 
-    Args:
-        canvas: (3, F, H, W) contiguous, in 0 to 1.
-        capsules: what to draw.
-        lamp: (3,) unit vector in which light travels: right, down, away.
-        ambient: brightness where no light falls directly.
+    `lamp` is the (3,) unit vector in which light travels: right, down, away; `ambient` the brightness where none
+    falls.
     """
     _, frames, height, width = canvas.shape
     flat = canvas.reshape(3, -1)

@@ -42,19 +42,11 @@ def stage_footage(
     progress: Callable[[int, int], object] | None = None,
     **settings: Any,
 ) -> Footage:
-    """A set of synthetic clips: the one in the cache, or a new one.
+    """A set of synthetic clips made with `FootageSettings`: the one in the cache, mapped from its file, or a new one.
 
-    Clips for training come first; in each half, a place's clips lie together. Every clip depends on the seed and the
-    settings only, not on the number of workers.
-
-    Args:
-        cache: folder of the cache; default: $FEDACTION_CACHE, else ~/.cache/fedaction.
-        workers: processes that film; 0: one for each core, or this one where there is little to do.
-        progress: called with the clips done and the clips there are, while they are made.
-        settings: those of `FootageSettings`.
-
-    Returns:
-        The clips, mapped from the file in the cache.
+    Clips for training come first; in each half, a place's clips lie together. Every clip depends on the seed and
+    the settings only, not on the number of workers. Of these, 0 is one for each core, or this process where there
+    is little to do. `progress` is called with the clips done and the clips there are, while they are made.
     """
     chosen = FootageSettings(**settings)
     if workers < 0:

@@ -1,4 +1,4 @@
-"""What a microphone in the room hears: steps, claps, touches, at the instants when the motion makes them."""
+"""What a microphone in the room records: steps, claps, touches, at the instants when the motion makes them."""
 
 from __future__ import annotations
 

@@ -92,19 +92,10 @@ def perform(
     seconds: float = 4.0,
     takes: ArrayLike | None = None,
 ) -> Performance:
-    """Performs actions.
+    """Performs (N,) actions, by number, by N actors. A performance depends on its action, actor and take only.
 
-    Args:
-        actions: (N,) action numbers.
-        actors: N actors.
-        seed: seed of the world.
-        frames: T.
-        seconds: length of the clip. The action starts early in it; slow performers may not finish.
-        takes: (N,) numbers that tell repeated performances apart; 0 to N - 1 by default. A performance depends on
-            its action, actor and take only, never on the others in the batch.
-
-    Returns:
-        The performances.
+    Of `seconds`, the length of the clip, the action starts early; slow performers may not finish. (N,) `takes`
+    tell repeated performances apart; 0 to N - 1 by default.
     """
     number = np.asarray(actions, np.int64)
     take = np.arange(len(number)) if takes is None else np.asarray(takes, np.int64)

@@ -36,11 +36,9 @@ class ClipCache:
     """A bounded folder of decoded clips, for any number of threads and processes."""
 
     def __init__(self, cache: str | Path | None = None, limit_bytes: int = 20 * 2**30) -> None:
-        """Makes the folder if it is not there.
+        """Makes the folder `clips` in that of the cache, if it is not there.
 
-        Args:
-            cache: folder of the cache; default: $FEDACTION_CACHE, else ~/.cache/fedaction. Clips are in clips/ in it.
-            limit_bytes: of all entries together.
+        The cache is $FEDACTION_CACHE, else ~/.cache/fedaction, where none is given. `limit_bytes` are all entries'.
         """
         if limit_bytes < 1:
             raise ValueError(f"the cache needs a limit of at least 1 byte, got {limit_bytes}")

@@ -47,7 +47,7 @@ def video_folders(root: str | Path, *, test: float = 0.25, person: str | None = 
     rows = _by_class(root)
     classes = tuple(sorted({action for _, action in rows}))
     labels = np.array([classes.index(action) for _, action in rows], dtype=np.int64)
-    tested = _tested(labels, test, seed, root)
+    tested = _choose_test(labels, test, seed, root)
     samples = [
         VideoSample(path, relative(path, root), int(label), "test" if out else "train", _person(path, root, person))
         for (path, _), label, out in zip(rows, labels, tested, strict=True)
@@ -128,7 +128,7 @@ def airtlab(
     classes = _VIOLENCE if task == "violence" else tuple(sorted({row[1] for row in rows}))
     performances = sorted({row[2] for row in rows})
     labels = np.array([classes.index(performed[name]) for name in performances], dtype=np.int64)
-    tested = dict(zip(performances, _tested(labels, test, seed, root).tolist(), strict=True))
+    tested = dict(zip(performances, _choose_test(labels, test, seed, root).tolist(), strict=True))
     samples = [
         VideoSample(
             path,
@@ -163,7 +163,7 @@ def utd_depth(
     labels = np.array([UTD_CLASSES.index(sample.label) for _, sample in files], dtype=np.int64)
     tested = [sample.splits["cross_subject"] == "test" for _, sample in files]
     if split == "share":
-        tested = _tested(labels, test, seed, root).tolist()
+        tested = _choose_test(labels, test, seed, root).tolist()
     samples = [
         VideoSample(path, relative(path, root), int(label), "test" if out else "train", person=sample.subject)
         for (path, sample), label, out in zip(files, labels, tested, strict=True)
@@ -171,7 +171,7 @@ def utd_depth(
     return VideoSet("utd_depth", UTD_CLASSES, tuple(samples), listing.issues)
 
 
-def _tested(labels: np.ndarray, test: float, seed: int, root: Path) -> np.ndarray:
+def _choose_test(labels: np.ndarray, test: float, seed: int, root: Path) -> np.ndarray:
     if not 0 < test < 1:
         raise ValueError(f"the share of test videos must lie between 0 and 1, got {test}")
     if len(labels) < 2:

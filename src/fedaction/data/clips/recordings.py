@@ -150,13 +150,13 @@ class Streamed:
     def _read(self, row: int, starts: list[int], stride: int, frames: int, keep: bool) -> Pixels:
         path = self.paths[row]
         how = {"starts": starts, "frames": frames, "stride": stride, "side": self.side, "crop": self.crop}
-        return self._cached(path, how, partial(read_spans, path, starts, frames, stride, self.side, self.crop), keep)
+        return self._take(path, how, partial(read_spans, path, starts, frames, stride, self.side, self.crop), keep)
 
     def _whole(self, path: Path) -> Pixels:
         how = {"whole": [self.side, self.crop]}
-        return self._cached(path, how, lambda: read_whole(path, self.side, self.crop)[None])[0]
+        return self._take(path, how, lambda: read_whole(path, self.side, self.crop)[None])[0]
 
-    def _cached(self, path: Path, how: Mapping[str, object], make: Callable[[], Pixels], keep: bool = True) -> Pixels:
+    def _take(self, path: Path, how: Mapping[str, object], make: Callable[[], Pixels], keep: bool = True) -> Pixels:
         return make() if self.cache is None or not keep else self.cache.clips(path, how, make)
 
 

@@ -79,7 +79,7 @@ def make_features(
     return load_features(out), True
 
 
-def cached_features(collection: Collection, extractor: Extractor, cache: str | Path | None = None) -> FeatureSet:
+def take_features(collection: Collection, extractor: Extractor, cache: str | Path | None = None) -> FeatureSet:
     """Features of recordings, kept in the cache under a digest of what they are made of and with."""
     text = json.dumps(_provenance(collection, extractor), sort_keys=True)
     key = hashlib.sha256(f"{collection.modality} {text}".encode()).hexdigest()[:16]

@@ -144,9 +144,7 @@ def from_folder(path: str | Path, modality: Modality, *, subject: str | None = N
 def read_wave(path: Path, span: tuple[float, float] | None = None) -> Recording:
     """An uncompressed wave file, its channels averaged: (S,) in [-1, 1].
 
-    Args:
-        path: the file.
-        span: seconds of its beginning and end, of which the whole must be there; None: all that is there.
+    A span in seconds, from its beginning to its end, must be there as a whole; None: all that is there.
     """
     try:
         with wave.open(str(path), "rb") as file:

@@ -36,20 +36,12 @@ def prepare_public(
     workers: int = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> Path:
-    """A public dataset as a store: the one in the cache, or a new one.
+    """A public dataset, by its reader or the reader's name, as a store: the one in the cache, or a new one.
 
-    Samples that cannot be used are named in the store's issues; it is an error only if none can. Memory holds a few
-    files at a time. Of two processes that prepare the same dataset, the second waits and uses the first one's store.
-
-    Args:
-        reader: a name in `READERS`, or a reader.
-        root: the dataset's folder.
-        cache: where stores are kept; default: $FEDACTION_CACHE, else ~/.cache/fedaction.
-        workers: processes that read files; 0: one for each core.
-        progress: called with the files read and the files there are, while a store is made.
-
-    Returns:
-        The store's folder, called after the dataset.
+    Samples that cannot be used are named in the store's issues; it is an error only if none can. Memory holds a
+    few files at a time. Of two processes that prepare the same dataset, the second waits and uses the first one's
+    store. `workers` are processes that read files; 0: one for each core. `progress` is called with the files read
+    and the files there are, while a store is made. Gives the store's folder, called after the dataset.
     """
     reader = reader_called(reader) if isinstance(reader, str) else reader
     root = Path(root).resolve()

@@ -46,13 +46,9 @@ def find_in_ranges(
 ) -> tuple[list[tuple[str, Path, dict[str, int]]], list[Issue]]:
     """Files that are named by numbers: each one's name, path and numbers, in order of the numbers; and the issues.
 
-    A number out of its range, or a second file with the same numbers, is an issue.
-
-    Args:
-        root: the dataset's folder.
-        pattern: of a file name, with the groups `name` and those of `ranges`.
-        ranges: least and most of each number.
-        skip: whether a file with such numbers is passed over without an issue.
+    The pattern of a file name has the groups `name` and those of `ranges`, which are least and most of each
+    number. A number out of its range, or a second file with the same numbers, is an issue; what `skip` says yes
+    to is passed over.
     """
     files: dict[tuple[int, ...], tuple[str, Path, dict[str, int]]] = {}
     issues: list[Issue] = []

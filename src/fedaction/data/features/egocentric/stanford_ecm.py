@@ -139,12 +139,10 @@ def read(recording: VideoSignals, rate_hz: float = 30.0, heart: bool = True) -> 
 
 
 def read_all(root: str | Path, rate_hz: float = 30.0, heart: bool = True) -> Signals:
-    """One signal for each labelled piece of all videos, without the background.
+    """One signal for each labelled piece of all videos, without the background, at `rate_hz` samples a second.
 
-    Args:
-        root: the dataset's folder.
-        rate_hz: samples a second that are given, linear between those of the files.
-        heart: add the heart rate as a fourth channel. A video without one is then left out.
+    Linear between the files' samples. With `heart`, the heart rate is a fourth channel, and a video without one
+    left out.
     """
     recordings = find(root)
     kept: list[tuple[str, Activity, Floats]] = []
