@@ -17,22 +17,12 @@ BODY: Layout = union_body(LAYOUTS.values())
 
 # Lengths of an average adult's segments as fractions of height.
 PROPORTIONS: dict[str, float] = {
-    "upper_arm": 0.186,
-    "forearm": 0.146,
-    "hand": 0.054,  # wrist to the hand's middle
-    "thigh": 0.245,
-    "shank": 0.246,
-    "ankle": 0.039,  # height above the ground
-    "foot": 0.100,
-    "toes": 0.035,
-    "shoulder": 0.112,  # half the width
-    "hip": 0.052,  # half the width
-    "spine_low": 0.080,
-    "spine_mid": 0.090,
-    "spine_shoulder": 0.112,
-    "neck": 0.040,
-    "skull_base": 0.040,
-    "head": 0.055,
+    **{"upper_arm": 0.186, "forearm": 0.146, "hand": 0.054},  # the hand: from the wrist to its middle
+    **{"thigh": 0.245, "shank": 0.246},
+    **{"ankle": 0.039, "foot": 0.100, "toes": 0.035},  # the ankle: height above the ground
+    **{"shoulder": 0.112, "hip": 0.052},  # half the width
+    **{"spine_low": 0.080, "spine_mid": 0.090, "spine_shoulder": 0.112},
+    **{"neck": 0.040, "skull_base": 0.040, "head": 0.055},
 }
 BONES: tuple[str, ...] = tuple(PROPORTIONS)
 

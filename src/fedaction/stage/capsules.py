@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.floating]
+from fedaction.stage.body import Floats
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,12 @@ from numpy.typing import NDArray
 
 from fedaction.stage.actions import number
 from fedaction.stage.actors import actor
+from fedaction.stage.body import Floats
 from fedaction.stage.capsules import Capsules, Paint
 from fedaction.stage.performance import act, perform
 from fedaction.stage.render import ENDS, RADII
 from fedaction.stage.scene import Camera, Scene, between, rgb
 from fedaction.stage.wardrobe import dress
-
-Floats = NDArray[np.floating]
 
 
 def figure(joints: Floats, height: float, paint: Paint, thick: Floats, camera: Camera) -> Capsules:

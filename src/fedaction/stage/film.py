@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaction.stage.backdrop import paint_room
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.capsules import Capsules, draw, join
 from fedaction.stage.clutter import bystander, crossing, figure, post, screen
 from fedaction.stage.performance import Performance, act
 from fedaction.stage.scene import Camera, Scene, between, stand
 from fedaction.stage.wardrobe import dress
 
-Floats = NDArray[np.floating]
 _RIM = 0.01  # of the picture that the performer never touches
 _BLOCK = 8
 _MIDDLE = BODY.index("spine_base")

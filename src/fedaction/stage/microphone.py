@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
 from fedaction.stage.actions import ACTIONS
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.performance import Performance, moment, progress
 
 _RATE = 200  # hertz at which the motion is searched for contacts
@@ -31,7 +31,7 @@ def contacts(performance: Performance) -> list[list[tuple[float, str, float]]]:
     track = performance.at(samples)
     impacts: list[list[tuple[float, str, float]]] = [[] for _ in range(len(performance))]
 
-    def add(distance: NDArray[np.floating], kind: str, touch: NDArray[np.floating], least: float) -> None:
+    def add(distance: Floats, kind: str, touch: Floats, least: float) -> None:
         """An impact: a distance (N, T') comes within `touch` at `least` m/s or more, and then stops."""
         speed = -np.diff(distance, axis=1) * _RATE
         near = distance < touch[:, None]

@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.performance import Performance, act, progress
 from fedaction.stage.sensor import view
-
-Floats = NDArray[np.floating]
 
 
 def _limbs() -> tuple[tuple[str, str, float, str], ...]:

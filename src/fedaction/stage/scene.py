@@ -10,13 +10,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
 from fedaction.stage.actions import NAMES
 from fedaction.stage.actors import ADULTS, CHILDREN, ELDERLY, Cohort
+from fedaction.stage.body import Floats
 
-Floats = NDArray[np.floating]
 Range = tuple[float, float]
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedaction.data.layout import Layout
 from fedaction.data.layout import layout as layout_named
 from fedaction.federation.seeds import numpy_generator
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.performance import Performance
 
 _KNOTS = 5  # points in time between which drift is interpolated
@@ -55,10 +55,10 @@ class View:
     """Where cameras stand. Camera axes: x to the camera's left, y up, z away from it."""
 
     # (N, 3, 3) rotations from the room's axes to the camera's: camera = turn @ room + shift
-    turn: NDArray[np.floating]
-    shift: NDArray[np.floating]  # (N, 3) metres
+    turn: Floats
+    shift: Floats  # (N, 3) metres
 
-    def of(self, positions: NDArray[np.floating]) -> NDArray[np.floating]:
+    def of(self, positions: Floats) -> Floats:
         """Room metres to camera metres, (..., 3, N, T)."""
         r = np.moveaxis(self.turn, 0, 2).astype(positions.dtype)[..., None]  # 3, 3, N, 1
         shift = self.shift.T.astype(positions.dtype)[..., None]
@@ -69,12 +69,7 @@ class View:
         return out
 
 
-def view(
-    yaw: NDArray[np.floating],
-    pitch: NDArray[np.floating],
-    distance: NDArray[np.floating],
-    height: float | NDArray[np.floating],
-) -> View:
+def view(yaw: Floats, pitch: Floats, distance: Floats, height: float | Floats) -> View:
     """Cameras that stand `yaw` to the side of the performers' front and look down by `pitch`; angles (N,)."""
     cy, sy = np.cos(np.pi + yaw), np.sin(np.pi + yaw)
     cp, sp = np.cos(pitch), np.sin(pitch)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
+from fedaction.stage.body import Floats
 from fedaction.stage.capsules import Paint
 from fedaction.stage.render import LIMBS
 from fedaction.stage.scene import Domain, between, rgb
-
-Floats = NDArray[np.floating]
 
 _PARTS = ("skin", "hair", "shirt", "trousers", "shoes")
 _STUDIO = np.array([[0.75, 0.58, 0.48], [0.18, 0.12, 0.08], [0.25, 0.40, 0.70], [0.22, 0.22, 0.26], [0.1, 0.1, 0.1]])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.performance import Performance
 
 GRAVITY = 9.81
@@ -76,11 +76,11 @@ def inertial(
     return np.clip(out, -_RANGE, _RANGE).astype(np.float32)
 
 
-def _unit(a: NDArray[np.floating]) -> NDArray[np.floating]:
+def _unit(a: Floats) -> Floats:
     return a / np.sqrt((a * a).sum(-1, keepdims=True) + 1e-12)
 
 
-def _smooth(track: NDArray[np.floating]) -> NDArray[np.floating]:
+def _smooth(track: Floats) -> Floats:
     """A short binomial filter along time, (N, T, 3)."""
     padded = np.concatenate([track[:, :1], track[:, :1], track, track[:, -1:], track[:, -1:]], axis=1)
     size = track.shape[1]

@@ -100,15 +100,15 @@ def divide_videos(
         raise ValueError(f"say how many clients to divide the videos among (by {by!r})")
     if by in ("equal", "classes"):  # training and test videos each
         sides = [numbers["train"], numbers["test"]] if test_on == "own" else [numbers["train"]]
-        shares = [
+        divisions = [
             partition.iid(labels[side], clients=clients, seed=derive(seed, "videos", i))
             if by == "equal"
             else partition.by_classes(labels[side], clients=clients, each=shards, seed=seed)
             for i, side in enumerate(sides)
         ]
-        each = [[side[share] for share in shares] for side, (shares, _) in zip(sides, shares, strict=True)]
+        each = [[side[share] for share in shares] for side, (shares, _) in zip(sides, divisions, strict=True)]
         whole = tuple(np.sort(np.concatenate(own)) for own in zip(*each, strict=True))
-        return Division(whole, shares[0][1].clients, test_on)
+        return Division(whole, divisions[0][1].clients, test_on)
     if by not in ("dirichlet", "shards"):
         known = "camera, person, group, equal, dirichlet, shards or classes"
         raise ValueError(f"videos cannot be divided by {by!r}: {known}")
