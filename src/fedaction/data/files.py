@@ -40,7 +40,7 @@ class Header(BaseModel):
     version: int
 
 
-Kind = TypeVar("Kind", bound=Header)
+AnyHeader = TypeVar("AnyHeader", bound=Header)
 
 
 def check_size(path: Path, most: int) -> None:
@@ -56,7 +56,7 @@ def first_fault(error: ValidationError) -> str:
     return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
 
 
-def read_header(path: Path, kind: type[Kind], what: str) -> Kind:
+def read_header(path: Path, kind: type[AnyHeader], what: str) -> AnyHeader:
     """The JSON file of a store; `what` is what a message calls it."""
     check_size(path, _MOST_HEADER_BYTES)
     try:
