@@ -29,7 +29,7 @@ _CHUNK = 64  # sequences worked on at once: enough to make calls cheap, few enou
 
 
 @dataclass(frozen=True)
-class Report:
+class PrepareReport:
     """What `prepare` did to its sequences."""
 
     given: int  # number of sequences passed in
@@ -146,7 +146,7 @@ def prepare(
     layout: Layout,
     frames: int = 50,
     align: bool = True,
-) -> tuple[Tensor, Report]:
+) -> tuple[Tensor, PrepareReport]:
     """Recordings of any length to one batch: mend, drop empty frames, centre, resize, align.
 
     Args:
@@ -157,7 +157,7 @@ def prepare(
         align: whether to turn the shoulders along x.
 
     Returns:
-        (N, M, frames, V, C) float32 of the sequences in `Report.kept`, and the report.
+        (N, M, frames, V, C) float32 of the sequences in `PrepareReport.kept`, and the report.
     """
     if frames < 1:
         raise ValueError(f"frames must be at least 1, got {frames}")
@@ -175,7 +175,7 @@ def prepare(
             usable.append(sequence if valid.all() else sequence[:, valid])
         else:
             empty.append(i)
-    report = Report(len(sequences), tuple(kept), tuple(empty), nan_frames, zero_frames)
+    report = PrepareReport(len(sequences), tuple(kept), tuple(empty), nan_frames, zero_frames)
     coordinates = {item.shape[3] for item in usable}
     if len(coordinates) > 1:
         raise ValueError(f"sequences differ in their number of coordinates: {sorted(coordinates)}")
