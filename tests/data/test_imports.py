@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from fedaction.data import store, store_file
+from fedaction.data import files, store
 from fedaction.data.imports import import_recordings, inspect, read_layout
 from fedaction.data.layout import KINECT_V2, OPENNI_15
 from fedaction.data.preprocess import prepare
@@ -303,7 +303,7 @@ def test_existing_folders_are_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def fail(*_: object, **__: object) -> str:
         raise OSError("disk full")
 
-    monkeypatch.setattr(store_file.json, "dumps", fail)
+    monkeypatch.setattr(files.json, "dumps", fail)
     with pytest.raises(OSError, match="disk full"):
         import_recordings(source, out, layout="openni_15", overwrite=True)
     with pytest.raises(OSError, match="disk full"):

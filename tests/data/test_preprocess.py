@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedaction.data.layout import COCO_17, KINECT_V2, OPENNI_15, Layout
-from fedaction.data.preprocess import align_shoulders, centre, mend, normalise, prepare, resize_plan
+from fedaction.data.preprocess import align_shoulders, centre, locate_frames, mend, normalise, prepare
 from fedaction.federation.seeds import numpy_generator
 
 Array = npt.NDArray[np.float32]
@@ -84,7 +84,7 @@ def test_order_of_sequences_and_size_of_batch_do_not_matter() -> None:
 @pytest.mark.parametrize("length", [1, 3, 10, 16, 23, 64])
 def test_resize_follows_half_pixel_centres(length: int) -> None:
     values = np.linspace(0, 1, length)[:, None] ** 2
-    left, right, share = resize_plan(torch.tensor([length]), 16)
+    left, right, share = locate_frames(torch.tensor([length]), 16)
     got = values[left[0]] * (1 - share[0].numpy()[:, None]) + values[right[0]] * share[0].numpy()[:, None]
     assert np.allclose(got, literal_resize(values, 16), atol=1e-6)
     torch_own = torch.nn.functional.interpolate(
@@ -95,7 +95,7 @@ def test_resize_follows_half_pixel_centres(length: int) -> None:
 
 def test_pinned_resize_of_four_frames_to_eight() -> None:
     values = np.array([0.0, 1.0, 2.0, 3.0])
-    left, right, share = resize_plan(torch.tensor([4]), 8)
+    left, right, share = locate_frames(torch.tensor([4]), 8)
     got = torch.from_numpy(values)[left[0]] * (1 - share[0]) + torch.from_numpy(values)[right[0]] * share[0]
     assert got.tolist() == [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3]
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from fedaction.data.layout import OPENNI_15
-from fedaction.data.store_file import StoreWriter
+from fedaction.data.store import StoreWriter
 from fedaction.papers import FSAR
 from fedaction.papers.fsar.tables import DATASETS
 from fedaction.runs.recipe import load_recipe

@@ -83,7 +83,7 @@ def test_what_is_in_the_cache_is_used_and_what_is_damaged_is_made_again(tmp_path
         (CLIPS, bytes(data[:-7]), "damaged"),
         (HEADER, b"{}", "settings"),
         (HEADER, json.dumps({**header, "labels": [9] * len(first)}).encode(), "only 3"),
-        (HEADER, json.dumps({**header, "person": []}).encode(), "0 entries of person"),
+        (HEADER, json.dumps({**header, "person": []}).encode(), "0 person for 9"),
         (HEADER, json.dumps({**header, "version": 2}).encode(), "version 2"),
         (HEADER, json.dumps({**header, "settings": {}}).encode(), "other settings"),
     ]

@@ -87,7 +87,7 @@ def _recordings(source: str, root: Path | None, modality: _Modality, subject: st
     """The recordings that a source names."""
     from fedaction.data.features import SENSORS, from_folder, from_public, from_store
     from fedaction.data.public.readers import READERS
-    from fedaction.data.store_file import is_store
+    from fedaction.data.store import is_store
 
     if root is not None or (source in {**READERS, **SENSORS} and not Path(source).exists()):
         if root is None:

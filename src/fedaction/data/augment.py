@@ -16,29 +16,22 @@ from torch import Tensor
 
 
 class Drawn(NamedTuple):
-    """Augmentation parameters, one row per sample.
+    """Augmentation parameters, one row per sample."""
 
-    Attributes:
-        shear: (..., 3, 3) float32, unit diagonal.
-        start: (...) float32 in [0, 1): where the window starts, as a share of the possible starts, so that it
-            can be drawn before the number of frames is known.
-    """
-
-    shear: Tensor
+    shear: Tensor  # (..., 3, 3) float32, unit diagonal
+    # (...) float32 in [0, 1): where the window starts, as a share of the possible starts, so that it can be drawn
+    # before the number of frames is known
     start: Tensor
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Temporal crop and shear as in the CrosSCLR and AimCLR feeders, which FSAR uses.
+    """Temporal crop and shear as in the CrosSCLR and AimCLR feeders, which FSAR uses."""
 
-    Attributes:
-        shear: amplitude; each of the six off-diagonal entries is uniform in [-shear, shear). 0 turns it off.
-        crop: the sequence is padded by frames // crop at both ends with its own frames in reverse (the end
-            frame comes twice), and a window of the old length is taken at random. 0 turns it off.
-    """
-
+    # amplitude; each of the six off-diagonal entries is uniform in [-shear, shear). 0 turns it off.
     shear: float = 0.5
+    # The sequence is padded by frames // crop at both ends with its own frames in reverse (the end frame comes
+    # twice), and a window of the old length is taken at random. 0 turns it off.
     crop: int = 6
 
     def __post_init__(self) -> None:
@@ -53,14 +46,9 @@ class Augment:
         return Drawn(shear, numbers[:, 6])
 
     def apply(self, x: Tensor, drawn: Drawn) -> Tensor:
-        """Crops, then shears each sample with its own parameters.
+        """Crops, then shears each sample with its own parameters: a new tensor of x's shape.
 
-        Args:
-            x: (..., M, T, V, 3) on any device, with any number of leading batch axes.
-            drawn: parameters with the same leading axes, on any device.
-
-        Returns:
-            A new tensor of x's shape.
+        x is (..., M, T, V, 3) on any device; parameters have the same leading axes, on any device.
         """
         if x.dim() < 5 or x.shape[-1] != 3:
             raise ValueError(f"augmentation needs (..., M, T, V, 3) coordinates, got shape {tuple(x.shape)}")

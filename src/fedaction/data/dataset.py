@@ -17,23 +17,17 @@ Kind = Literal["nan_frames", "zero_frames", "empty", "joint_count", "unreadable"
 
 
 class Issue(BaseModel):
-    """One thing that was wrong with a recording, and where.
-
-    Attributes:
-        kind: what was wrong. "nan_frames" were filled in; "zero_frames" are kept and left out by `prepare`; a "split"
-            that names unknown samples is used without them; a sample whose "label" reaches past the end of its file
-            is cut there, and skipped if nothing is left. Samples with the other kinds were skipped.
-        where: sample or file name, or position in the array.
-        count: frames concerned, or 1 for a whole sample.
-        detail: what was found, where that needs words.
-    """
+    """One thing that was wrong with a recording, and where."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    # What was wrong. "nan_frames" were filled in; "zero_frames" are kept and left out by `prepare`; a "split" that
+    # names unknown samples is used without them; a sample whose "label" reaches past the end of its file is cut
+    # there, and skipped if nothing is left. Samples with the other kinds were skipped.
     kind: Kind
-    where: str
-    count: int = Field(default=1, ge=1)
-    detail: str = ""
+    where: str  # sample or file name, or position in the array
+    count: int = Field(default=1, ge=1)  # frames concerned, or 1 for a whole sample
+    detail: str = ""  # what is wrong, where that needs words
 
 
 def count_issues(issues: Sequence[Issue]) -> dict[str, int]:
@@ -46,30 +40,20 @@ def count_issues(issues: Sequence[Issue]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class StoredDataset:
-    """Recordings with what they mean.
+    """Recordings with what they mean."""
 
-    Attributes:
-        name: the store's folder name.
-        layout: joints of every recording.
-        sequences: N arrays (M_i, T_i, V, C) float32, finite; read-only views of the file when loaded from disk.
-        labels: (N,) int64, indices into classes.
-        classes: action names.
-        names: where each sample came from.
-        subjects: who performed each sample; empty when not known.
-        rate_hz: frames a second, where known.
-        issues: what was skipped or mended when the recordings were imported.
-        splits: for each protocol that the dataset defines, one of "train", "test" and "" (left out) for each sample.
-    """
-
-    name: str
-    layout: Layout
+    name: str  # the store's folder name
+    layout: Layout  # joints of every recording
+    # N arrays (M_i, T_i, V, C) float32, finite; read-only views of the file when loaded from disk
     sequences: list[npt.NDArray[np.float32]] = field(repr=False)
-    labels: npt.NDArray[np.int64] = field(repr=False)
-    classes: tuple[str, ...]
-    names: tuple[str, ...] = field(repr=False)
-    subjects: tuple[str, ...] = field(default=(), repr=False)
-    rate_hz: float | None = None
+    labels: npt.NDArray[np.int64] = field(repr=False)  # (N,) int64, indices into classes
+    classes: tuple[str, ...]  # action names
+    names: tuple[str, ...] = field(repr=False)  # where each sample came from
+    subjects: tuple[str, ...] = field(default=(), repr=False)  # who performed each sample; empty when not known
+    rate_hz: float | None = None  # frames a second, where known
+    # What was skipped or mended when the recordings were imported
     issues: tuple[Issue, ...] = field(default=(), repr=False)
+    # For each protocol that the dataset defines, one of "train", "test" and "" (left out) for each sample
     splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:

@@ -1,4 +1,6 @@
-"""Files from outside, bounded in size, never unpickled, refused with a message that names them; and the cache.
+"""Files from outside, bounded in size, never unpickled, refused with a message that names them; stores; the cache.
+
+A store is a folder with a JSON header and an .npy file, written whole or not at all.
 
 Loads no torch: processes that read public datasets start afresh, and would each load it.
 """
@@ -6,19 +8,39 @@ Loads no torch: processes that read public datasets start afresh, and would each
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import shutil
+import uuid
 import zipfile
-from collections.abc import Collection, Iterable
+import zlib
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-Model = TypeVar("Model", bound=BaseModel)
 _MOST_HEADER_BYTES = 256 * 2**20
+_CRC_BYTES = 4 * 2**20
 _CHECK_ROWS = 4096
+
+
+class Header(BaseModel):
+    """What the JSON file of every store begins with; a kind of store adds its own."""
+
+    model_config = ConfigDict(extra="forbid")
+    current: ClassVar[int]
+    """The version that is written and read."""
+    remedy: ClassVar[str] = ""
+    """What to do about a store of another version."""
+
+    version: int
+
+
+AnyHeader = TypeVar("AnyHeader", bound=Header)
 
 
 def check_size(path: Path, most: int) -> None:
@@ -34,19 +56,102 @@ def first_fault(error: ValidationError) -> str:
     return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
 
 
-def read_header(path: Path, kind: type[Model], what: str) -> Model:
-    """A JSON file as a model; `what` is what a message calls it."""
+def read_header(path: Path, kind: type[AnyHeader], what: str) -> AnyHeader:
+    """The JSON file of a store; `what` is what a message calls it."""
     check_size(path, _MOST_HEADER_BYTES)
     try:
-        return kind.model_validate_json(path.read_bytes())
+        header = kind.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise ValueError(f"{path} is not a valid {what}: {first_fault(error)}") from None
+    if header.version != kind.current:
+        raise ValueError(
+            f"{path} has format version {header.version}; this release reads version {kind.current}{kind.remedy}"
+        )
+    return header
 
 
-def open_npy(path: Path) -> npt.NDArray[Any]:
-    """The array of an .npy file, mapped into memory: no pickle, no zip, and a false header allocates nothing."""
+def write_header(path: Path, header: Header) -> None:
+    """The JSON file of a store."""
+    values = header.model_dump(mode="json", warnings=False)
+    path.write_text(json.dumps(values, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+
+
+def check_columns(where: object, count: int, columns: Mapping[str, Sized | None]) -> None:
+    """Refuses a header with a list that has no value for each of `count` samples; None: it has no such list."""
+    for name, values in columns.items():
+        if values is not None and len(values) != count:
+            raise ValueError(f"{where} has {len(values)} {name} for {count} samples")
+
+
+def check_labels(labels: Sequence[int], classes: Sequence[str], where: object) -> None:
+    """Refuses labels that are not positions in a list of different classes."""
+    if len(set(classes)) != len(classes):
+        raise ValueError(f"{where} names a class twice")
+    wrong = [label for label in labels if not 0 <= label < len(classes)]
+    if wrong:
+        raise ValueError(f"{where} has label {wrong[0]}, but only {len(classes)} classes")
+
+
+def refuse_existing(out: Path, overwrite: bool, is_known: bool, kind: str) -> None:
+    """Refuses to write over anything but a store of a kind, and over such a store unless `overwrite` is set."""
+    if out.exists() and not is_known:
+        raise FileExistsError(f"{out} is not a {kind}, so it is not overwritten: choose another folder")
+    if out.exists() and not overwrite:
+        raise FileExistsError(f"{out} exists already: choose another folder, or ask to overwrite it")
+
+
+def beside(out: Path) -> Path:
+    """A new hidden name in the same folder, to write under until all is written."""
+    return out.with_name(f".{out.name}.{uuid.uuid4().hex}")
+
+
+def move_into_place(new: Path, out: Path) -> None:
+    """Renames a finished folder to its place; what was there goes only once the new one stands."""
+    if not out.exists():
+        os.rename(new, out)
+        return
+    old = beside(out)
+    os.rename(out, old)
     try:
-        return np.asarray(np.lib.format.open_memmap(path, mode="r"))
+        os.rename(new, out)
+    except OSError:
+        os.rename(old, out)
+        raise
+    shutil.rmtree(old)
+
+
+@contextmanager
+def new_folder(out: Path, replace: bool = True) -> Generator[Path]:
+    """A folder to write to under a hidden name, which is renamed to `out` where the block ends without an error.
+
+    What is at `out` is replaced, or where it is not to be, an OSError.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    new = beside(out)
+    try:
+        new.mkdir()
+        yield new
+        (move_into_place if replace else os.rename)(new, out)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def checksum(path: Path) -> int:
+    """CRC-32 of a file."""
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(_CRC_BYTES):
+            value = zlib.crc32(block, value)
+    return value
+
+
+def open_npy(path: Path, mode: Literal["r", "c"] = "r") -> npt.NDArray[Any]:
+    """The array of an .npy file, mapped into memory: no pickle, no zip, and a false header allocates nothing.
+
+    With "c" it can be written to, as torch wants it, and the file never changes.
+    """
+    try:
+        return np.asarray(np.lib.format.open_memmap(path, mode=mode))
     except (ValueError, OSError, EOFError, SyntaxError) as error:
         raise ValueError(f"{path} is damaged or is not a NumPy file: {error}") from None
 
@@ -56,10 +161,7 @@ def read_npz(
 ) -> tuple[dict[str, npt.NDArray[Any]], tuple[str, ...]]:
     """The named arrays of an .npz file, or all, and the names of those that were not read.
 
-    Args:
-        path: the file. Pickled objects in it are refused.
-        names: of the arrays to read; None: all.
-        most: bytes that it may unpack to; None: any number.
+    Pickled objects are refused, and files that would unpack to more than `most` bytes.
     """
     try:
         if most is not None:
@@ -87,6 +189,19 @@ def to_float32(values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     """The values as float32; one that is too large becomes infinity, which counts as missing."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32, copy=False)
+
+
+def digest_code(paths: Iterable[Path]) -> str:
+    """A digest of files of code: what other code made is not taken from a cache."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def key_of(settings: Mapping[str, Any]) -> str:
+    """A short digest of JSON values, to name a folder of the cache after."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint(root: Path, paths: Iterable[Path]) -> str:

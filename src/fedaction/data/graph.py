@@ -79,12 +79,8 @@ def disentangled(layout: Layout, scales: int = 13) -> Tensor:
 def k_adjacencies(links: Tensor, scales: int) -> Tensor:
     """The graphs of joints exactly k links apart, k = 0 to scales - 1, with self links, as (scales, V, V).
 
-    Each is symmetric and normalised on both sides, D^-1/2 A D^-1/2. Beyond the body's diameter only the self links
-    are left.
-
-    Args:
-        links: symmetric (V, V) bool; self links in it change nothing.
-        scales: how many graphs.
+    Each is symmetric and normalised on both sides, D^-1/2 A D^-1/2. Beyond the body's diameter only the self
+    links are left. `links` is symmetric (V, V) bool; self links in it change nothing.
     """
     itself = torch.eye(len(links), dtype=torch.bool)
     near = links | itself

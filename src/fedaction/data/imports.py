@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data import store
-from fedaction.data.files import open_npy, read_npz
+from fedaction.data.dataset import Issue, StoredDataset, count_issues
+from fedaction.data.files import open_npy, read_npz, refuse_existing
 from fedaction.data.layout import LAYOUTS, Layout
-from fedaction.data.store import Issue, StoredDataset
 
 _ARRAYS = ("x", "y", "lengths", "subjects", "classes")
 _SUFFIXES = (".npy", ".csv", ".txt")
@@ -30,36 +30,25 @@ _NAMED = 10  # file names that a printed summary lists for each kind of issue; `
 
 @dataclass(frozen=True)
 class Summary:
-    """What a dataset holds and what is wrong with it.
+    """What a dataset holds and what is wrong with it."""
 
-    Attributes:
-        source: what was looked at.
-        layout: name of the layout, or None when none was given.
-        joints: joint counts found among the recordings, with the number of recordings of each.
-        samples: usable recordings.
-        classes: usable recordings of each class.
-        subjects: usable recordings of each person; empty when not known.
-        lengths: frames of each usable recording.
-        issues: everything that was mended or skipped, by file or position.
-        notes: what was left aside without being a fault of a recording.
-        splits: for each protocol of the dataset, its numbers of training and test samples.
-    """
-
-    source: str
-    layout: str | None
-    joints: dict[int, int]
-    samples: int
-    classes: dict[str, int]
-    subjects: dict[str, int]
-    lengths: tuple[int, ...] = field(repr=False)
+    source: str  # what was looked at
+    layout: str | None  # name of the layout, or None when none was given
+    joints: dict[int, int]  # joint counts found among the recordings, with the number of recordings of each
+    samples: int  # usable recordings
+    classes: dict[str, int]  # usable recordings of each class
+    subjects: dict[str, int]  # usable recordings of each person; empty when not known
+    lengths: tuple[int, ...] = field(repr=False)  # frames of each usable recording
+    # Everything that was mended or skipped, by file or position
     issues: tuple[Issue, ...] = field(default=(), repr=False)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was left aside without being a fault of a recording
+    # For each protocol of the dataset, its numbers of training and test samples
     splits: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
         """Frames (or recordings) concerned by each kind of issue."""
-        return store.count_issues(self.issues)
+        return count_issues(self.issues)
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {self.samples} usable recordings, {len(self.classes)} classes"]
@@ -139,7 +128,7 @@ def import_recordings(
     source, out = Path(source), Path(out)
     offered = _read(source, classes, subject, coordinates)
     body = read_layout(layout)
-    store.refuse_existing(out.absolute(), overwrite)
+    refuse_existing(out.absolute(), overwrite, store.is_store(out), "skeleton store")
     item, joints = _collect(offered, body, scale)
     summary = replace(_summarise(str(source), item, joints), notes=offered.notes)
     if not len(item) or (strict and item.issues):
@@ -157,12 +146,8 @@ def inspect(
 ) -> Summary:
     """What a store, an `.npz` file or a class folder holds, and what is wrong with it. Writes nothing.
 
-    Args:
-        path: what to look at.
-        layout: what the recordings should be, for sources that are not stores; without it joint counts are
-            reported and none is wrong.
-        subject: as for `import_recordings`.
-        coordinates: as for `import_recordings`.
+    Of what is not a store, `layout` is what the recordings should be; without it joint counts are reported and
+    none is wrong. For `subject` and `coordinates` see `import_recordings`.
     """
     path = Path(path)
     if store.is_store(path):

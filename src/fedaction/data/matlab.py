@@ -27,17 +27,10 @@ _COMPLEX = 0x0800
 
 
 def read_matrix(path: Path, variable: str) -> npt.NDArray[np.float64]:
-    """One numeric array of a .mat file, whatever number type it was saved as.
+    """One numeric array of a MATLAB 5 file as float64, with its own shape, whatever number type it was saved as.
 
-    Args:
-        path: a MATLAB 5 file.
-        variable: the array's name in it.
-
-    Returns:
-        The array with its own shape, float64. Values are not checked for being finite.
-
-    Raises:
-        ValueError: the file is no such file, is damaged or lacks the variable.
+    Values are not checked for being finite. A file that is no such file, is damaged or lacks the variable is a
+    ValueError.
     """
     check_size(path, _MOST_BYTES)
     data = path.read_bytes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 
 import numpy as np
@@ -23,19 +24,12 @@ Values = Sequence[str] | Sequence[int] | npt.NDArray[np.integer] | npt.NDArray[n
 
 @dataclass(frozen=True)
 class PartitionReport:
-    """What each client got.
+    """What each client got."""
 
-    Attributes:
-        kind: how the samples were divided, in words.
-        clients: client names.
-        classes: class names (or labels as text), in sorted order of the labels.
-        counts: (clients, classes) int64, samples of each class at each client.
-    """
-
-    kind: str
-    clients: tuple[str, ...]
-    classes: tuple[str, ...]
-    counts: npt.NDArray[np.int64]
+    kind: str  # how the samples were divided, in words
+    clients: tuple[str, ...]  # client names
+    classes: tuple[str, ...]  # class names (or labels as text), in sorted order of the labels
+    counts: npt.NDArray[np.int64]  # (clients, classes) int64, samples of each class at each client
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -222,15 +216,16 @@ def divide(
         if subjects is None:
             raise ValueError("the samples do not say who performed them: divide them otherwise than by subject")
         return by_subject(labels, subjects, clients=clients, seed=seed)
-    if by not in ("dirichlet", "shards", "iid"):
+    ways = {
+        "dirichlet": partial(dirichlet, alpha=alpha),
+        "shards": partial(by_class_shards, shards=shards),
+        "iid": iid,
+    }
+    if by not in ways:
         raise ValueError(f"samples cannot be divided by {by!r}: choose subject, dirichlet, shards or iid")
     if clients is None:
         raise ValueError(f"say how many clients to divide the samples among (by {by!r})")
-    if by == "dirichlet":
-        return dirichlet(labels, clients=clients, alpha=alpha, seed=seed)
-    if by == "shards":
-        return by_class_shards(labels, clients=clients, shards=shards, seed=seed)
-    return iid(labels, clients=clients, seed=seed)
+    return ways[by](labels, clients=clients, seed=seed)
 
 
 def choose_test(
@@ -278,11 +273,8 @@ def choose_test(
 def split_by_subject(subjects: Values, *, test: float | Sequence[str], seed: int = 0) -> tuple[Indices, Indices]:
     """Training and test indices such that no person is in both.
 
-    Args:
-        subjects: (N,) person of each sample.
-        test: the test people's names; or a share of the samples in (0, 1), for which people are taken at
-            random until the test samples reach it. One person at least stays in training.
-        seed: run seed.
+    `test` is the test people's names; or a share of the samples in (0, 1), for which people are taken at random
+    until the test samples reach it. One person at least stays in training.
     """
     codes, names = _encode(subjects, len(subjects), "subjects")
     if isinstance(test, int | float):

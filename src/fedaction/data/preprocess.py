@@ -29,22 +29,14 @@ _CHUNK = 64  # sequences worked on at once: enough to make calls cheap, few enou
 
 
 @dataclass(frozen=True)
-class Report:
-    """What `prepare` did to its sequences.
+class PrepareReport:
+    """What `prepare` did to its sequences."""
 
-    Attributes:
-        given: number of sequences passed in.
-        kept: positions of the sequences in the result, in order; use it to pick their labels.
-        empty: positions of the sequences dropped because no frame of theirs was usable.
-        nan_frames: frames with a NaN or an infinity, filled in from the frames around them.
-        zero_frames: frames in which every joint of every body was zero, left out before resizing.
-    """
-
-    given: int
-    kept: tuple[int, ...]
-    empty: tuple[int, ...]
-    nan_frames: int
-    zero_frames: int
+    given: int  # number of sequences passed in
+    kept: tuple[int, ...]  # positions of the sequences in the result, in order; use it to pick their labels
+    empty: tuple[int, ...]  # positions of the sequences dropped because no frame of theirs was usable
+    nan_frames: int  # frames with a NaN or an infinity, filled in from the frames around them
+    zero_frames: int  # frames in which every joint of every body was zero, left out before resizing
 
     def __str__(self) -> str:
         text = f"{len(self.kept)} of {self.given} sequences prepared"
@@ -59,17 +51,12 @@ class Report:
 def mend(sequence: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], int]:
     """Fills in missing values of one sequence over time.
 
-    A body's frame with any NaN or infinity is replaced by linear interpolation between the body's nearest
-    good frames, and beyond the first or last of them by that frame. A body's all-zero frames mean that it is
-    absent and are never interpolated from. A body with no good frame at all becomes zero: it counts as
-    absent.
+    A body's frame with any NaN or infinity is replaced by linear interpolation between the body's nearest good
+    frames, and beyond the first or last of them by that frame. A body's all-zero frames mean that it is absent
+    and are never interpolated from. A body with no good frame at all becomes zero: it counts as absent.
 
-    Args:
-        sequence: (M, T, V, C) float32.
-
-    Returns:
-        The sequence without missing values (the same array when nothing was missing), and the number of
-        frames that had some. Frames of a body that is missing throughout are not counted.
+    Gives the (M, T, V, C) sequence without missing values (the same array when nothing was missing), and the
+    number of frames that had some. Frames of a body that is missing throughout are not counted.
     """
     bad = ~np.asarray(np.isfinite(sequence).all(axis=(2, 3)))  # M, T
     if not bad.any():
@@ -98,19 +85,14 @@ def centre(x: Tensor, layout: Layout) -> Tensor:
     return x - x[..., layout.centre : layout.centre + 1, :]
 
 
-def resize_plan(lengths: Tensor, frames: int) -> tuple[Tensor, Tensor, Tensor]:
+def locate_frames(lengths: Tensor, frames: int) -> tuple[Tensor, Tensor, Tensor]:
     """Where each output frame lies between two input frames, as OpenCV's bilinear resize has it.
 
-    Output frame t stands at (t + 0.5) * length / frames - 0.5 of the input, clamped to its first and last
-    frame (half-pixel centres; `align_corners=False` in torch). Shrinking takes no average: it samples.
+    Output frame t stands at (t + 0.5) * length / frames - 0.5 of the input, clamped to its first and last frame
+    (half-pixel centres; `align_corners=False` in torch). Shrinking takes no average: it samples.
 
-    Args:
-        lengths: (N,) int, input frames of each sequence, at least 1.
-        frames: output frames.
-
-    Returns:
-        left and right input frame, (N, frames) int64, and the right one's share in [0, 1), (N, frames)
-        float32.
+    For (N,) lengths, gives the left and the right input frame, (N, frames) int64, and the right one's share in
+    [0, 1), (N, frames) float32.
     """
     last = (lengths - 1)[:, None]
     place = (torch.arange(frames, dtype=torch.float64) + 0.5) * (lengths.double() / frames)[:, None] - 0.5
@@ -122,15 +104,13 @@ def resize_plan(lengths: Tensor, frames: int) -> tuple[Tensor, Tensor, Tensor]:
 def align_shoulders(x: Tensor, layout: Layout) -> Tensor:
     """Each frame turned about the vertical (y) so that its shoulder line, left to right, points along x.
 
-    As in the original, the sense of rotation is chosen once for a clip and body, by the sign of the shoulder
-    line's z summed over the clip, and the cosine is damped by 1e-4 m. A clip in which the person turns
-    through the camera axis therefore has frames that are turned the wrong way; results published with this
-    preprocessing contain them.
+    x is (..., T, V, C) with all frames of a clip in T. It is returned as it is when the layout lacks a shoulder
+    or C is not 3 (a flat pose has nothing to turn).
 
-    Args:
-        x: (..., T, V, C) with all frames of a clip in T. Returned as it is when the layout lacks a shoulder
-            or C is not 3 (a flat pose has nothing to turn).
-        layout: names the shoulders.
+    As in the original, the sense of rotation is chosen once for a clip and body, by the sign of the shoulder
+    line's z summed over the clip, and the cosine is damped by 1e-4 m. A clip in which the person turns through
+    the camera axis therefore has frames that are turned the wrong way; results published with this preprocessing
+    contain them.
     """
     if x.shape[-1] != 3 or not {"left_shoulder", "right_shoulder"} <= set(layout.joints):
         return x
@@ -148,16 +128,7 @@ def align_shoulders(x: Tensor, layout: Layout) -> Tensor:
 
 
 def normalise(x: Tensor, layout: Layout, align: bool = True) -> Tensor:
-    """Centre and align a batch whose sequences already have equal length and no missing values.
-
-    Args:
-        x: (N, M, T, V, C).
-        layout: the joints' layout.
-        align: whether to turn the shoulders along x.
-
-    Returns:
-        (N, M, T, V, C), a new tensor.
-    """
+    """Centres and aligns (N, M, T, V, C) sequences of equal length without missing values: a new tensor."""
     if x.dim() != 5 or x.shape[3] != len(layout):
         raise ValueError(f"layout {layout.name!r} expects (N, M, T, {len(layout)}, C), got shape {tuple(x.shape)}")
     if not align:
@@ -175,7 +146,7 @@ def prepare(
     layout: Layout,
     frames: int = 50,
     align: bool = True,
-) -> tuple[Tensor, Report]:
+) -> tuple[Tensor, PrepareReport]:
     """Recordings of any length to one batch: mend, drop empty frames, centre, resize, align.
 
     Args:
@@ -186,7 +157,7 @@ def prepare(
         align: whether to turn the shoulders along x.
 
     Returns:
-        (N, M, frames, V, C) float32 of the sequences in `Report.kept`, and the report.
+        (N, M, frames, V, C) float32 of the sequences in `PrepareReport.kept`, and the report.
     """
     if frames < 1:
         raise ValueError(f"frames must be at least 1, got {frames}")
@@ -204,7 +175,7 @@ def prepare(
             usable.append(sequence if valid.all() else sequence[:, valid])
         else:
             empty.append(i)
-    report = Report(len(sequences), tuple(kept), tuple(empty), nan_frames, zero_frames)
+    report = PrepareReport(len(sequences), tuple(kept), tuple(empty), nan_frames, zero_frames)
     coordinates = {item.shape[3] for item in usable}
     if len(coordinates) > 1:
         raise ValueError(f"sequences differ in their number of coordinates: {sorted(coordinates)}")
@@ -241,7 +212,7 @@ def _prepare_chunk(sequences: Sequence[npt.NDArray[np.float32]], bodies: int, la
         # A copy, because a memory-mapped recording is read-only and torch tensors are not.
         flat[: item.shape[0], first : first + item.shape[1]] = torch.from_numpy(np.array(item))
     flat = centre(flat, layout)
-    left, right, share = resize_plan(lengths, frames)
+    left, right, share = locate_frames(lengths, frames)
     share = share[:, :, None, None]
     picked = [flat[:, place + firsts[:, None]] for place in (left, right)]  # each (bodies, N, frames, V, C)
     return (picked[0] * (1 - share) + picked[1] * share).transpose(0, 1)

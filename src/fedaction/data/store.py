@@ -1,61 +1,284 @@
-"""Skeleton stores: what may go into one, and clients made from them. The files are `store_file`'s."""
+"""Skeleton stores: datasets of recordings that are opened without being read into memory, and clients made from them.
+
+A store is a folder with two files:
+
+- `dataset.json`: format version, layout, classes, rate, and for each sample its name, label, subject, bodies, length
+  and side in the dataset's own splits;
+- `frames.npy`: the samples end to end, each with its bodies one after another, float32 (rows, joints V, coordinates
+  C). A row is one body in one frame.
+
+One `.npy` rather than one file per sample or a safetensors file, because NumPy maps it into memory: a store larger
+than memory can be written and opened, and samples are views of the file. It needs no pickle, and its header says
+shape and type, so that a damaged or foreign file is refused before any of it is used.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 
-from fedaction.data import partition
+from fedaction.data import files, partition
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.dataset import Issue, Kind, StoredDataset, count_issues
-from fedaction.data.files import to_float32
-from fedaction.data.layout import Layout
+from fedaction.data.layout import LAYOUTS, Layout
 from fedaction.data.preprocess import mend, prepare
 from fedaction.data.samples import Examples
-from fedaction.data.store_file import StoreWriter, is_store, load, parse_layout, refuse_existing, save
 from fedaction.federation.seeds import derive
 
-__all__ = [
-    "Issue",
-    "Kind",
-    "StoreWriter",
-    "StoredDataset",
-    "accept",
-    "clients_from_store",
-    "count_issues",
-    "is_store",
-    "load",
-    "parse_layout",
-    "refuse_existing",
-    "save",
-]
+VERSION = 2
+HEADER, FRAMES = "dataset.json", "frames.npy"
+_NPY_HEADER_BYTES = 128  # kept free at the start of frames.npy until the number of rows is known
+
+
+class _StoreHeader(files.Header):
+    """The contents of dataset.json."""
+
+    current: ClassVar[int] = VERSION
+    remedy: ClassVar[str] = ". Import or prepare the data again"
+
+    format: Literal["fedaction-skeletons"]
+    layout: dict[str, Any]
+    classes: list[str]
+    rate_hz: float | None = Field(gt=0, allow_inf_nan=False)
+    labels: list[int]
+    subjects: list[str] | None
+    lengths: list[int]
+    names: list[str]
+    skipped: dict[str, int]
+    issues: list[Issue]
+    bodies: list[int]
+    splits: dict[str, list[Literal["train", "test", ""]]]
+
+
+class StoreWriter:
+    """Writes a store sample by sample, holding one of them at a time; whole or not at all.
+
+    The store is written under another name and renamed by `finish`; a `with` block that ends before leaves nothing.
+
+        with StoreWriter("mine", layout=KINECT_V2, classes=("sit", "wave")) as writer:
+            writer.add(sequence, label=0, name="first")
+            writer.finish()
+    """
+
+    def __init__(
+        self,
+        out: str | Path,
+        *,
+        layout: Layout,
+        classes: Sequence[str],
+        rate_hz: float | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        """Starts a store of recordings with one layout, at `rate_hz` frames a second where that is known.
+
+        A folder that exists is refused, unless `overwrite` is set and it is a store.
+        """
+        self._out = Path(out).absolute()
+        files.refuse_existing(self._out, overwrite, is_store(self._out), "skeleton store")
+        fixed = {"format": "fedaction-skeletons", "version": VERSION, "layout": layout.to_dict(), "rate_hz": rate_hz}
+        empty = {name: [] for name in ("labels", "subjects", "lengths", "names", "issues", "bodies")}
+        self._header = _StoreHeader.model_validate(
+            {**fixed, **empty, "classes": list(classes), "skipped": {}, "splits": {}}
+        )
+        self._joints = len(layout)
+        self._coordinates = 0  # not known before the first sample
+        self._new = files.beside(self._out)
+        self._out.parent.mkdir(parents=True, exist_ok=True)
+        self._new.mkdir()
+        self._file = (self._new / FRAMES).open("wb")
+        self._file.write(bytes(_NPY_HEADER_BYTES))
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        shutil.rmtree(self._new, ignore_errors=True)
+
+    def __len__(self) -> int:
+        return len(self._header.lengths)
+
+    def add(
+        self,
+        sequence: npt.NDArray[np.float32],
+        *,
+        label: int,
+        name: str,
+        subject: str = "",
+        splits: Mapping[str, str] | None = None,
+    ) -> None:
+        """Appends one sample (M, T, V, C), finite; `label` is an index into the classes.
+
+        `splits` has "train", "test" or "" for each protocol; a protocol that is not named here is "".
+        """
+        bodies, length, joints, coordinates = sequence.shape
+        if joints != self._joints or coordinates != (self._coordinates or coordinates):
+            raise ValueError("recordings differ in their number of joints or coordinates: store them apart")
+        if not np.isfinite(sequence).all():
+            raise ValueError(f"{name!r} has a value that is not finite")
+        header, self._coordinates = self._header, coordinates
+        for protocol in splits or {}:
+            header.splits.setdefault(protocol, [""] * len(self))
+        for protocol, sides in header.splits.items():
+            sides.append((splits or {}).get(protocol, ""))  # type: ignore[arg-type]  # checked by `finish`
+        header.labels.append(label)
+        header.names.append(name)
+        header.bodies.append(bodies)
+        header.lengths.append(length)
+        assert header.subjects is not None
+        header.subjects.append(subject)
+        self._file.write(np.ascontiguousarray(sequence, dtype="<f4").data)
+
+    def finish(self, issues: Sequence[Issue] = ()) -> None:
+        """Checks the store and puts it in its place, with the issues of what was skipped or mended on the way."""
+        header = self._header
+        if not len(self):
+            raise ValueError(f"there is no usable sample to write to {self._out.name!r}")
+        header.issues, header.skipped = list(issues), count_issues(issues)
+        if not any(header.subjects or ()):
+            header.subjects = None
+        self._file.seek(0)
+        self._file.write(_npy_header((_rows(header), self._joints, self._coordinates)))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        files.write_header(self._new / HEADER, header)
+        load(self._new)
+        files.move_into_place(self._new, self._out)
+
+
+def save(dataset: StoredDataset, out: str | Path, *, overwrite: bool = False) -> None:
+    """Writes a store, whole or not at all; it is called after its folder, not by the dataset's name.
+
+    A folder that exists is refused, unless `overwrite` is set and it is a store.
+    """
+    with StoreWriter(
+        out, layout=dataset.layout, classes=dataset.classes, rate_hz=dataset.rate_hz, overwrite=overwrite
+    ) as writer:
+        for i, sequence in enumerate(dataset.sequences):
+            writer.add(
+                sequence,
+                label=int(dataset.labels[i]),
+                name=dataset.names[i],
+                subject=dataset.subjects[i] if dataset.subjects else "",
+                splits={protocol: sides[i] for protocol, sides in dataset.splits.items()},
+            )
+        writer.finish(dataset.issues)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a path looks like a skeleton store."""
+    return (path / HEADER).is_file() and (path / FRAMES).is_file()
+
+
+def load(path: str | Path) -> StoredDataset:
+    """Opens a store. The frames stay on disk until used; everything is checked first, all values included."""
+    path = Path(path).absolute()
+    if not is_store(path):
+        raise FileNotFoundError(
+            f"{path} is not a skeleton store: it needs {HEADER} and {FRAMES}. Make one out of recordings "
+            "with `fedaction data import`, or of a public dataset with `fedaction data prepare`"
+        )
+    header = files.read_header(path / HEADER, _StoreHeader, "store header")
+    layout = _check_header(header, path / HEADER)
+    return StoredDataset(
+        name=path.name,
+        layout=layout,
+        sequences=_sequences(_check_frames(path / FRAMES, header), header),
+        labels=np.array(header.labels, dtype=np.int64),
+        classes=tuple(header.classes),
+        names=tuple(header.names),
+        subjects=tuple(header.subjects or ()),
+        rate_hz=header.rate_hz,
+        issues=tuple(header.issues),
+        splits={protocol: tuple(sides) for protocol, sides in header.splits.items()},
+    )
+
+
+def parse_layout(spec: dict[str, object], where: str) -> Layout:
+    """A layout from its description; one that takes a built-in layout's name must be that layout."""
+    try:
+        layout = Layout.from_dict(spec)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{where}: {error}") from None
+    if LAYOUTS.get(layout.name, layout) != layout:
+        raise ValueError(
+            f"{where}: the layout is called {layout.name!r} but differs from the built-in one: rename it"
+        )
+    return layout
+
+
+def _rows(header: _StoreHeader) -> int:
+    """First dimension of frames.npy."""
+    return sum(bodies * length for bodies, length in zip(header.bodies, header.lengths, strict=True))
+
+
+def _sequences(frames: npt.NDArray[np.float32], header: _StoreHeader) -> list[npt.NDArray[np.float32]]:
+    """Views (M, T, V, C) of the mapped frames."""
+    views: list[npt.NDArray[np.float32]] = []
+    first = 0
+    for bodies, length in zip(header.bodies, header.lengths, strict=True):
+        views.append(frames[first : first + bodies * length].reshape(bodies, length, *frames.shape[1:]))
+        first += bodies * length
+    return views
+
+
+def _npy_header(shape: tuple[int, ...]) -> bytes:
+    """A .npy header (format 1.0) of fixed size, so that it can be written after what it describes."""
+    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape}).ljust(_NPY_HEADER_BYTES - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
+
+
+def _check_header(header: _StoreHeader, where: Path) -> Layout:
+    """Refuses a header whose parts do not fit together; returns its layout."""
+    layout = parse_layout(header.layout, str(where))
+    columns = {name: getattr(header, name) for name in ("labels", "names", "subjects", "bodies")}
+    splits = {f"{protocol!r} splits": sides for protocol, sides in header.splits.items()}
+    files.check_columns(where, len(header.lengths), columns | splits)
+    if min(header.lengths, default=0) < 1 or min(header.bodies, default=1) < 1:
+        raise ValueError(f"{where} must list at least one sample, each with at least one body and one frame")
+    files.check_labels(header.labels, header.classes, where)
+    if header.skipped != count_issues(header.issues):
+        raise ValueError(f"{where}: the counts of what was skipped do not agree with the list of issues")
+    return layout
+
+
+def _check_frames(path: Path, header: _StoreHeader) -> npt.NDArray[np.float32]:
+    """Maps the frames into memory after checking type, shape, size and values."""
+    frames = files.open_npy(path)
+    joints, total = len(header.layout["joints"]), _rows(header)
+    if frames.dtype != np.dtype("<f4"):
+        raise ValueError(f"{path} holds {frames.dtype}; a store holds float32")
+    if frames.ndim != 3 or frames.shape[1] != joints or frames.shape[2] not in (2, 3) or not frames.size:
+        raise ValueError(f"{path} has shape {frames.shape}; expected (bodies times frames, {joints} joints, 2 or 3)")
+    if len(frames) != total:
+        raise ValueError(f"{path} has {len(frames)} rows; {HEADER} says {total}")
+    files.check_finite(frames, path)
+    return frames
 
 
 def accept(
     array: npt.NDArray[Any], layout: Layout | None, where: str, scale: float = 1.0
 ) -> tuple[npt.NDArray[np.float32] | None, list[Issue]]:
-    """A recording as a store holds it, or none where it is unusable; and what was wrong with it.
+    """A recording (M, T, V, C) as a store holds it, or none where it is unusable; and what was wrong with it.
 
-    Args:
-        array: (M, T, V, C) numbers; missing values are NaN or infinite.
-        layout: what it should be; None: any number of joints.
-        where: what issues call it.
-        scale: factor to metres.
-
-    Returns:
-        (M, T, V, C) float32 and finite, with missing values filled in by `mend`; and the issues.
+    Missing values, NaN or infinite, are filled in by `mend`; the result is float32 and finite. `layout` is what
+    it should be (None: any number of joints), `where` what issues call it, and `scale` the factor to metres.
     """
     length, joints = array.shape[1:3]
     if layout is not None and joints != len(layout):
         detail = f"{joints} joints, layout {layout.name!r} has {len(layout)}"
         return None, [Issue(kind="joint_count", where=where, detail=detail)]
-    sequence, mended = mend(to_float32(array * scale if scale != 1 else array))
+    sequence, mended = mend(files.to_float32(array * scale if scale != 1 else array))
     absent = length - int((sequence != 0).any(axis=(0, 2, 3)).sum())
     if absent == length:
         return None, [Issue(kind="empty", where=where, detail=f"none of its {length} frames is usable")]
@@ -91,16 +314,14 @@ def clients_from_store(
         split: share of each client's samples kept for test, or the names of the people kept for test.
         protocol: one of the stores' own splits, e.g. "cross_subject", in place of `split`. Samples that it leaves
             out are left out here.
-        by: "dataset" makes one client of each store; the others divide each store (see
-            `fedaction.data.partition`).
+        by: "dataset" makes one client of each store; the others divide each store (see `partition`).
         clients: clients per store. Needed unless by "dataset" or "subject" (then: one client per person).
         alpha: concentration of the Dirichlet division.
         shards: class shards per client.
         frames: frames of each prepared sequence.
         seed: run seed.
-        cross_subject: with a share as `split` and people known, keep test people out of training: the same
-            people in all clients of a store. A client of one person, and a store without subjects, is split
-            by class.
+        cross_subject: with a share as `split` and people known, keep test people out of training: the same people in
+            all clients of a store. A client of one person, and a store without subjects, is split by class.
         shared_classes: give all clients of a store its whole class list. Otherwise a client's classes are
             those it has samples of, and its labels count from 0 among them.
         align: turn every frame so that the shoulders lie along x.

@@ -15,31 +15,18 @@ from fedaction.stage.pose import CHANNELS
 
 @dataclass(frozen=True)
 class Cohort:
-    """The people that actors are drawn from: means and spreads of bodies and habits.
+    """The people that actors are drawn from: means and spreads of bodies and habits."""
 
-    Attributes:
-        name: e.g. "adults".
-        height: mean standing height in metres.
-        height_spread: its standard deviation in metres.
-        head: head size relative to an adult's proportions.
-        tempo: mean speed of movement; 1 is the action's usual duration.
-        amplitude: mean size of gestures; 1 is as written.
-        stoop: mean forward lean of the torso in radians.
-        knees: mean lowering of the hips by bent knees, in leg lengths.
-        left_handed: share of left-handers.
-        spread: how much people differ; scales every habit's spread.
-    """
-
-    name: str
-    height: float = 1.70
-    height_spread: float = 0.09
-    head: float = 1.0
-    tempo: float = 1.0
-    amplitude: float = 1.0
-    stoop: float = 0.0
-    knees: float = 0.0
-    left_handed: float = 0.12
-    spread: float = 1.0
+    name: str  # e.g. "adults"
+    height: float = 1.70  # mean standing height in metres
+    height_spread: float = 0.09  # its standard deviation in metres
+    head: float = 1.0  # head size relative to an adult's proportions
+    tempo: float = 1.0  # mean speed of movement; 1 is the action's usual duration
+    amplitude: float = 1.0  # mean size of gestures; 1 is as written
+    stoop: float = 0.0  # mean forward lean of the torso in radians
+    knees: float = 0.0  # mean lowering of the hips by bent knees, in leg lengths
+    left_handed: float = 0.12  # share of left-handers
+    spread: float = 1.0  # how much people differ; scales every habit's spread
 
 
 ADULTS = Cohort("adults")
@@ -49,45 +36,25 @@ ELDERLY = Cohort("elderly", height=1.62, tempo=0.78, amplitude=0.82, stoop=0.20,
 
 @dataclass(frozen=True)
 class Actor:
-    """A person: a body and habits.
+    """A person: a body and habits."""
 
-    Attributes:
-        name: unique among the actors of one seed.
-        seed: what the person's style of each action derives from.
-        height: metres.
-        bones: segment lengths in metres, in the order of `body.BONES`.
-        tempo: speed of movement; above 1 is fast.
-        amplitude: size of gestures.
-        left_handed: whether actions are mirrored.
-        off_hand: chance of using the other hand all the same.
-        stoop: forward lean in radians.
-        knees: hips lowered by bent knees, in leg lengths.
-        stance: feet apart, in leg lengths on each side.
-        carry: how far the elbows point outwards, added to every pose.
-        snap: 1 moves evenly from pose to pose; above that waits at poses and moves briskly between them.
-        rhythm: number of beats relative to the usual.
-        hesitation: mean length of a pause in seconds.
-        sway: size of idle movements relative to the usual.
-        spread: how far the person's style of each action is from the table's.
-    """
-
-    name: str
-    seed: int
-    height: float
-    bones: tuple[float, ...] = field(repr=False)
-    tempo: float
-    amplitude: float
-    left_handed: bool
-    off_hand: float
-    stoop: float
-    knees: float
-    stance: float
-    carry: float
-    snap: float
-    rhythm: float
-    hesitation: float
-    sway: float
-    spread: float
+    name: str  # unique among the actors of one seed
+    seed: int  # what the person's style of each action derives from
+    height: float  # metres
+    bones: tuple[float, ...] = field(repr=False)  # segment lengths in metres, in the order of `body.BONES`
+    tempo: float  # speed of movement; above 1 is fast
+    amplitude: float  # size of gestures
+    left_handed: bool  # whether actions are mirrored
+    off_hand: float  # chance of using the other hand all the same
+    stoop: float  # forward lean in radians
+    knees: float  # hips lowered by bent knees, in leg lengths
+    stance: float  # feet apart, in leg lengths on each side
+    carry: float  # how far the elbows point outwards, added to every pose
+    snap: float  # 1 moves evenly from pose to pose; above that waits at poses and moves briskly between them
+    rhythm: float  # number of beats relative to the usual
+    hesitation: float  # mean length of a pause in seconds
+    sway: float  # size of idle movements relative to the usual
+    spread: float  # how far the person's style of each action is from the table's
 
 
 def actor(seed: int, name: str | int, cohort: Cohort = ADULTS) -> Actor:
@@ -146,14 +113,10 @@ CHANNEL_SPREAD: NDArray[np.float32] = np.array([_spread(channel) for channel in 
 
 @lru_cache(maxsize=100_000)
 def style(actor_seed: int, action: str) -> tuple[NDArray[np.float32], float, float]:
-    """How one person does one action: channel offsets (in spreads), a duration factor and a favourite loop count.
+    """How the person of an `Actor.seed` does one action.
 
-    Args:
-        actor_seed: `Actor.seed`.
-        action: the action's name.
-
-    Returns:
-        (len(CHANNELS),) offsets in units of `CHANNEL_SPREAD`; a factor on the duration; a number in [0, 1).
+    Gives (len(CHANNELS),) offsets in units of `CHANNEL_SPREAD`, a factor on the duration, and a number in [0, 1)
+    that stands for a favourite loop count.
     """
     rng = numpy_generator(actor_seed, "style", action)
     offsets = rng.standard_normal(len(CHANNELS), np.float32)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedaction.stage.body import Floats
 from fedaction.stage.scene import Camera, Scene, between, choice, rgb
-
-Floats = NDArray[np.floating]
 
 WALLS = ("plain", "stripes", "checks", "bricks", "dots", "panels", "diagonal")
 FLOORS = ("plain", "planks", "tiles", "court")

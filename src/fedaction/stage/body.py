@@ -17,22 +17,12 @@ BODY: Layout = union_body(LAYOUTS.values())
 
 # Lengths of an average adult's segments as fractions of height.
 PROPORTIONS: dict[str, float] = {
-    "upper_arm": 0.186,
-    "forearm": 0.146,
-    "hand": 0.054,  # wrist to the hand's middle
-    "thigh": 0.245,
-    "shank": 0.246,
-    "ankle": 0.039,  # height above the ground
-    "foot": 0.100,
-    "toes": 0.035,
-    "shoulder": 0.112,  # half the width
-    "hip": 0.052,  # half the width
-    "spine_low": 0.080,
-    "spine_mid": 0.090,
-    "spine_shoulder": 0.112,
-    "neck": 0.040,
-    "skull_base": 0.040,
-    "head": 0.055,
+    **{"upper_arm": 0.186, "forearm": 0.146, "hand": 0.054},  # the hand: from the wrist to its middle
+    **{"thigh": 0.245, "shank": 0.246},
+    **{"ankle": 0.039, "foot": 0.100, "toes": 0.035},  # the ankle: height above the ground
+    **{"shoulder": 0.112, "hip": 0.052},  # half the width
+    **{"spine_low": 0.080, "spine_mid": 0.090, "spine_shoulder": 0.112},
+    **{"neck": 0.040, "skull_base": 0.040, "head": 0.055},
 }
 BONES: tuple[str, ...] = tuple(PROPORTIONS)
 
@@ -40,13 +30,9 @@ Floats = NDArray[np.floating]
 
 
 def measures(bones: Floats) -> Floats:
-    """The body measures that poses are written in (`pose.MEASURES`).
+    """The body measures that poses are written in (`pose.MEASURES`), of (N, len(BONES)) bones in metres.
 
-    Args:
-        bones: (N, len(BONES)) metres.
-
-    Returns:
-        (N, 6): 1, arm, half shoulder width, head (shoulders to crown), torso, leg; metres.
+    Gives (N, 6): 1, arm, half shoulder width, head (shoulders to crown), torso, leg; metres.
     """
     b = dict(zip(BONES, bones.T, strict=True))
     return np.stack(
@@ -105,14 +91,10 @@ def _two_bones(
 
 
 def joint_positions(channels: Floats, bones: Floats) -> Floats:
-    """Every joint of BODY in the body's own frame.
+    """Every joint of BODY in the body's own frame, (J, 3, N, T) metres.
 
-    Args:
-        channels: (len(CHANNELS), N, T), in metres and radians.
-        bones: (N, len(BONES)) metres.
-
-    Returns:
-        (J, 3, N, T) metres. The channels under "travel" are not applied here.
+    Channels are (len(CHANNELS), N, T) in metres and radians, bones (N, len(BONES)) in metres. The channels under
+    "travel" are not applied here.
     """
     c = dict(zip(CHANNELS, channels, strict=True))
     b = {name: length[:, None] for name, length in zip(BONES, bones.T.astype(channels.dtype), strict=True)}
@@ -214,17 +196,10 @@ def _leg(at: dict[str, Floats], c: dict[str, Floats], b: dict[str, Floats], side
 
 
 def place(body: Floats, channels: Floats, mirrored: NDArray[np.bool_], facing: Floats, spot: Floats) -> Floats:
-    """Puts bodies on the floor: mirrors left-handed performances, applies travel, facing and standpoint.
+    """Puts bodies (J, 3, N, T) on the floor, in metres and the room's axes.
 
-    Args:
-        body: (J, 3, N, T) from `joint_positions`.
-        channels: (len(CHANNELS), N, T).
-        mirrored: (N,) whether left and right change places.
-        facing: (N,) radians to the left of forward.
-        spot: (N, 2) metres left and forward of the floor's middle.
-
-    Returns:
-        (J, 3, N, T) metres in the room's axes.
+    Mirrors left-handed performances (N,), applies travel, from the channels (len(CHANNELS), N, T), facing, (N,)
+    radians to the left of forward, and standpoint, (N, 2) metres left and forward of the floor's middle.
     """
     c = dict(zip(CHANNELS, channels, strict=True))
     sign = np.where(mirrored, -1.0, 1.0).astype(body.dtype)[:, None]

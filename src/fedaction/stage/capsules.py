@@ -7,41 +7,27 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.floating]
+from fedaction.stage.body import Floats
 
 
 @dataclass(frozen=True)
 class Paint:
-    """What covers L capsules.
+    """What covers L capsules."""
 
-    Attributes:
-        colours: (L, 3) in 0 to 1.
-        seconds: (L, 3) colour of the pattern.
-        along: (L,) bands of the pattern along a capsule; 0: none.
-        across: (L,) stripes of the pattern across its width; 0: none.
-    """
-
-    colours: Floats
-    seconds: Floats
-    along: Floats
-    across: Floats
+    colours: Floats  # (L, 3) in 0 to 1
+    seconds: Floats  # (L, 3) colour of the pattern
+    along: Floats  # (L,) bands of the pattern along a capsule; 0: none
+    across: Floats  # (L,) stripes of the pattern across its width; 0: none
 
 
 @dataclass(frozen=True)
 class Capsules:
-    """L capsules over F frames, in pixels right and down.
+    """L capsules over F frames, in pixels right and down."""
 
-    Attributes:
-        ends: (2 coordinates, 2 ends, L, F).
-        radii: (2 ends, L, F).
-        depth: (L, F) metres; nearer ones hide farther ones.
-        paint: what covers them.
-    """
-
-    ends: Floats
-    radii: Floats
-    depth: Floats
-    paint: Paint
+    ends: Floats  # (2 coordinates, 2 ends, L, F)
+    radii: Floats  # (2 ends, L, F)
+    depth: Floats  # (L, F) metres; nearer ones hide farther ones
+    paint: Paint  # what covers them
 
     def move(self, shift: Floats) -> Capsules:
         """Shifts all of them by (2, F) pixels."""
@@ -60,13 +46,10 @@ def join(sets: list[Capsules]) -> Capsules:
 
 
 def draw(canvas: NDArray[np.float32], capsules: Capsules, lamp: Floats, ambient: float) -> None:
-    """Draws capsules on frames, in place, farthest first.
+    """Draws capsules on frames (3, F, H, W), contiguous and in 0 to 1, in place, farthest first.
 
-    Args:
-        canvas: (3, F, H, W) contiguous, in 0 to 1.
-        capsules: what to draw.
-        lamp: (3,) unit vector in which light travels: right, down, away.
-        ambient: brightness where no light falls directly.
+    `lamp` is the (3,) unit vector in which light travels: right, down, away; `ambient` the brightness where none
+    falls.
     """
     _, frames, height, width = canvas.shape
     flat = canvas.reshape(3, -1)

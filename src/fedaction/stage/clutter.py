@@ -7,24 +7,19 @@ from numpy.typing import NDArray
 
 from fedaction.stage.actions import number
 from fedaction.stage.actors import actor
+from fedaction.stage.body import Floats
 from fedaction.stage.capsules import Capsules, Paint
 from fedaction.stage.performance import act, perform
 from fedaction.stage.render import ENDS, RADII
 from fedaction.stage.scene import Camera, Scene, between, rgb
 from fedaction.stage.wardrobe import dress
 
-Floats = NDArray[np.floating]
-
 
 def figure(joints: Floats, height: float, paint: Paint, thick: Floats, camera: Camera) -> Capsules:
-    """A body of capsules.
+    """A body of capsules, as a camera sees it.
 
-    Args:
-        joints: (F, J, 3) metres.
-        height: of the person, metres.
-        paint: what covers the limbs.
-        thick: (limbs,) relative to the usual.
-        camera: that sees it.
+    Joints are (F, J, 3) in metres, `height` is the person's in metres, and (limbs,) `thick` is relative to the
+    usual.
     """
     flat, depth = camera.see(np.moveaxis(joints, 0, 1))  # 2, J, F and J, F
     far = depth[ENDS.T]  # 2 ends, limbs, F

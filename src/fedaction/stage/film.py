@@ -11,31 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaction.stage.backdrop import paint_room
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.capsules import Capsules, draw, join
 from fedaction.stage.clutter import bystander, crossing, figure, post, screen
 from fedaction.stage.performance import Performance, act
 from fedaction.stage.scene import Camera, Scene, between, stand
 from fedaction.stage.wardrobe import dress
 
-Floats = NDArray[np.floating]
 _RIM = 0.01  # of the picture that the performer never touches
 _BLOCK = 8
 _MIDDLE = BODY.index("spine_base")
 
 
 def film(show: Performance, times: Floats, size: tuple[int, int], scene: Scene) -> NDArray[np.uint8]:
-    """Clips of one performance.
-
-    Args:
-        show: one performance.
-        times: (K, T) seconds at which each of K clips has its frames.
-        size: (H, W) pixels.
-        scene: its setting.
-
-    Returns:
-        (K, T, H, W, 3) red, green, blue.
-    """
+    """Clips of one performance, (K, T, H, W, 3) red, green, blue, at (K, T) times in seconds."""
     if len(show) != 1 or times.ndim != 2:
         raise ValueError(f"film one performance at (clips, frames) times; got {len(show)} at {times.shape}")
     shooting = Shooting(show, times, size, scene)
@@ -43,17 +32,11 @@ def film(show: Performance, times: Floats, size: tuple[int, int], scene: Scene) 
 
 
 class Shooting:
-    """One performance before one camera.
+    """One performance before one camera."""
 
-    Attributes:
-        camera: turned and focused so that the performer is in the picture at all times asked for.
-        body: the performer, all clips' frames one after the other, before the camera moves.
-        shift: (2, frames) pixels right and down by which the camera's motion moves the picture.
-    """
-
-    camera: Camera
-    body: Capsules
-    shift: Floats
+    camera: Camera  # turned and focused so that the performer is in the picture at all times asked for
+    body: Capsules  # the performer, all clips' frames one after the other, before the camera moves
+    shift: Floats  # (2, frames) pixels right and down by which the camera's motion moves the picture
 
     def __init__(self, show: Performance, times: Floats, size: tuple[int, int], scene: Scene) -> None:
         self.scene, self.size, self.times = scene, size, times
@@ -141,35 +124,20 @@ def _frame(body: Capsules, camera: Camera, scene: Scene, size: tuple[int, int], 
 
 @dataclass(frozen=True)
 class _Light:
-    """How a recording is lit and recorded.
+    """How a recording is lit and recorded."""
 
-    Attributes:
-        lamp: (3,) unit vector in which light travels: right, down, away.
-        ambient: brightness in the shade.
-        shadow: how dark the shadow is.
-        gains: (3,) of the colours, exposure included.
-        slope: (2,) change of brightness across and down the picture.
-        gamma: exponent; 1 is linear.
-        colour: saturation; 1 is as painted.
-        flicker: change of brightness from frame to frame.
-        beat: hertz and phase of the flicker.
-        blur: share of each pixel that its neighbours give.
-        noise: standard deviation.
-        step: of the compression.
-    """
-
-    lamp: Floats
-    ambient: float
-    shadow: float
-    gains: Floats
-    slope: Floats
-    gamma: float
-    colour: float
-    flicker: float
-    beat: tuple[float, float]
-    blur: float
-    noise: float
-    step: float
+    lamp: Floats  # (3,) unit vector in which light travels: right, down, away
+    ambient: float  # brightness in the shade
+    shadow: float  # how dark the shadow is
+    gains: Floats  # (3,) of the colours, exposure included
+    slope: Floats  # (2,) change of brightness across and down the picture
+    gamma: float  # exponent; 1 is linear
+    colour: float  # saturation; 1 is as painted
+    flicker: float  # change of brightness from frame to frame
+    beat: tuple[float, float]  # hertz and phase of the flicker
+    blur: float  # share of each pixel that its neighbours give
+    noise: float  # standard deviation
+    step: float  # of the compression
 
 
 def _light(scene: Scene) -> _Light:

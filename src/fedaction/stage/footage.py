@@ -6,11 +6,8 @@ worlds to carry over to, each with actions that "wide" does not have.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,16 +18,15 @@ import torch
 from numpy.typing import NDArray
 
 from fedaction.data.client import ClientData, ClientInfo
-from fedaction.data.features.make import cache_folder
+from fedaction.data.files import cache_root, digest_code, key_of
 from fedaction.data.partition import by_classes
 from fedaction.data.samples import Examples
 from fedaction.federation import seeds
 from fedaction.federation.files import lock_path
 from fedaction.federation.seeds import derive, numpy_generator
 from fedaction.stage.actions import number
-from fedaction.stage.footage_crew import Take, film_takes
+from fedaction.stage.footage_crew import FootageSettings, Take, film_takes
 from fedaction.stage.footage_file import Contents, Footage, load_footage, write_footage
-from fedaction.stage.scene import DOMAINS, Variety
 
 _MADE_BY = (
     *("actions", "actors", "backdrop", "body", "capsules", "clutter", "film", "footage", "footage_crew", "gestures"),
@@ -41,93 +37,33 @@ Indices = NDArray[np.int64]
 
 def stage_footage(
     *,
-    domain: str = "wide",
-    actions: Sequence[str] | None = None,
-    recordings: int = 20,
-    test_recordings: int = 5,
-    clips: int = 1,
-    people: int = 40,
-    test_people: int = 10,
-    places: int = 1,
-    shares: Sequence[float] | None = None,
-    frames: int = 8,
-    stride: float = 0.3,
-    size: int = 64,
-    seed: int = 0,
-    variety: float | Variety = 1.0,
-    heterogeneity: float = 0.0,
-    elsewhere: bool = False,
     cache: str | Path | None = None,
     workers: int = 0,
     progress: Callable[[int, int], object] | None = None,
+    **settings: Any,
 ) -> Footage:
-    """A set of synthetic clips: the one in the cache, or a new one.
+    """A set of synthetic clips made with `FootageSettings`: the one in the cache, mapped from its file, or a new one.
 
-    Clips for training come first; in each half, a place's clips lie together. Every clip depends on the seed and the
-    settings only, not on the number of workers.
-
-    Args:
-        domain: "wide", "home" or "hall"; see `scene.DOMAINS`.
-        actions: class names; default: the domain's own.
-        recordings: recordings of each class for training, on average.
-        test_recordings: recordings of each class for test, on average; 0: none.
-        clips: clips of each recording, from its beginning to its end.
-        people: people who are recorded for training, at least one for each place.
-        test_people: other people, who are recorded for test.
-        places: places with their own people and, where `heterogeneity` is not 0, room, view, light and mix of
-            actions.
-        shares: (places,) relative numbers of recordings; default: equal.
-        frames: T of a clip.
-        stride: seconds between frames. An action takes 2 to 4 s.
-        size: H and W, pixels.
-        seed: seed of the world.
-        variety: how strongly recordings differ; 0 is a plain studio, 1 the usual. See `scene.Variety`.
-        heterogeneity: 0 to 1. 0: every recording is in a room, from a view and in a light of its own. 1: a place's
-            are alike, and places differ in which actions are common.
-        elsewhere: whether test people are recorded in other rooms and views than the training people of their place.
-        cache: folder of the cache; default: $FEDACTION_CACHE, else ~/.cache/fedaction.
-        workers: processes that film; 0: one for each core, or this one where there is little to do.
-        progress: called with the clips done and the clips there are, while they are made.
-
-    Returns:
-        The clips, mapped from the file in the cache.
+    Clips for training come first; in each half, a place's clips lie together. Every clip depends on the seed and
+    the settings only, not on the number of workers. Of these, 0 is one for each core, or this process where there
+    is little to do. `progress` is called with the clips done and the clips there are, while they are made.
     """
-    if domain not in DOMAINS:
-        raise ValueError(f"a domain is one of {', '.join(DOMAINS)}, not {domain!r}")
-    names = DOMAINS[domain].actions if actions is None else tuple(actions)
-    weights = [1.0] * places if shares is None else [float(share) for share in shares]
-    settings: dict[str, Any] = {
-        "domain": domain,
-        "actions": list(names),
-        "recordings": recordings,
-        "test_recordings": test_recordings,
-        "clips": clips,
-        "people": people,
-        "test_people": test_people,
-        "shares": weights,
-        "frames": frames,
-        "stride": float(stride),
-        "size": size,
-        "seed": seed,
-        "variety": asdict(Variety.of(variety)),
-        "heterogeneity": float(heterogeneity),
-        "elsewhere": elsewhere,
-        "code": _code(),
-    }
-    _check(settings, places, workers)
-    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    out = cache_folder(cache).with_name("footage") / f"{domain}-{key}"
+    chosen = FootageSettings(**settings)
+    if workers < 0:
+        raise ValueError(f"workers must be 0 (one for each core) or more, got {workers}")
+    made_with = {**chosen.to_dict(), "code": _code()}
+    out = cache_root(cache) / "footage" / f"{chosen.domain}-{key_of(made_with)}"
     with lock_path(out):
         if out.exists():
             try:
-                found = load_footage(out)
-                if found.settings == settings:
-                    return found
+                footage = load_footage(out)
+                if footage.settings == made_with:
+                    return footage
                 raise ValueError(f"{out} was made with other settings")
             except ValueError as error:
                 warnings.warn(f"footage in the cache is made again: {error}", stacklevel=2)
-        takes, contents = _plan(settings)
-        write_footage(out, contents, partial(film_takes, settings, takes, workers=workers, progress=progress))
+        takes, contents = _list_takes(chosen, made_with)
+        write_footage(out, contents, partial(film_takes, chosen, takes, workers=workers, progress=progress))
         return load_footage(out)
 
 
@@ -135,95 +71,45 @@ def stage_video(
     *,
     domain: str = "home",
     clients: int = 4,
-    actions: Sequence[str] | None = None,
-    recordings: int = 20,
-    test_recordings: int = 8,
-    clips: int = 1,
     people: int = 4,
     test_people: int = 2,
-    shares: Sequence[float] | None = None,
     iid: bool = False,
     each: int = 0,
     overlapping: bool = False,
-    frames: int = 8,
-    stride: float = 0.3,
-    size: int = 64,
     seed: int = 0,
-    variety: float | Variety = 1.0,
-    heterogeneity: float = 0.5,
-    elsewhere: bool = False,
-    cache: str | Path | None = None,
-    workers: int = 0,
-    progress: Callable[[int, int], object] | None = None,
+    **footage: Any,
 ) -> list[ClientData]:
     """A federation of cameras, each with its own people, room and view.
 
     Args:
-        domain: see `stage_footage`, as for what else says nothing here.
+        domain: see `FootageSettings`.
         clients: number of cameras.
-        actions: class names, the same at all clients.
-        recordings: recordings of each class for training, on average, at all clients together.
-        test_recordings: the same for test.
-        clips: clips of each recording.
         people: people at each client who are recorded for training.
         test_people: other people at each client, for test.
-        shares: (clients,) relative amounts of recordings; default: equal.
         iid: deal the same recordings, whosever they are, to the clients at random. Test people stay test people.
         each: deal them so that a client has so many classes; see `partition.by_classes`. 0: by place.
         overlapping: of `by_classes`.
-        frames: T.
-        stride: seconds between frames.
-        size: H and W.
         seed: seed of the world.
-        variety: how strongly recordings differ.
-        heterogeneity: 0 to 1, how much clients differ.
-        elsewhere: whether test people are recorded in other rooms and views.
-        cache: folder of the cache.
-        workers: processes that film.
-        progress: called with the clips done and the clips there are.
+        footage: see `stage_footage`. Recordings, which are of all clients together, are 8 of each class for test
+            where nothing else is said, and heterogeneity is 0.5.
 
     Returns:
         Clients called "<domain>-<number>", group "video", x (N, T, H, W, 3) uint8; all label the same classes.
     """
-    footage = stage_footage(
-        domain=domain,
-        actions=actions,
-        recordings=recordings,
-        test_recordings=test_recordings,
-        clips=clips,
-        people=people * clients,
-        test_people=test_people * clients,
-        places=clients,
-        shares=shares,
-        frames=frames,
-        stride=stride,
-        size=size,
-        seed=seed,
-        variety=variety,
-        heterogeneity=heterogeneity,
-        elsewhere=elsewhere,
-        cache=cache,
-        workers=workers,
-        progress=progress,
-    )
+    crowd = {"people": people * clients, "test_people": test_people * clients}
+    usual = {"test_recordings": 8, "heterogeneity": 0.5}
+    clips = stage_footage(**{**usual, **crowd, "domain": domain, "places": clients, "seed": seed, **footage})
     if each:
-        halves = [_deal_classes(footage, test, clients, each, seed, overlapping) for test in (False, True)]
+        halves = [_deal_classes(clips, test, clients, each, seed, overlapping) for test in (False, True)]
     else:
-        halves = [_deal(footage, test, clients, seed if iid else None) for test in (False, True)]
-    return deal_footage(footage, *halves, name=domain)
+        halves = [_deal(clips, test, clients, seed if iid else None) for test in (False, True)]
+    return deal_footage(clips, *halves, name=domain)
 
 
 def deal_footage(
     footage: Footage, train: Sequence[Indices], test: Sequence[Indices], name: str = "camera"
 ) -> list[ClientData]:
-    """Clients that hold given clips.
-
-    Args:
-        footage: the clips.
-        train: each client's clips for training, as indices.
-        test: and for test.
-        name: clients are called "<name>-<number>".
-    """
+    """Clients, called "<name>-<number>", that hold given clips: indices to train and to test on for each."""
 
     def examples(rows: Indices) -> Examples:
         # Neighbours are taken as they lie in the file; anything else is copied.
@@ -265,42 +151,19 @@ def _deal_classes(
     return [rows[part] for part in parts]
 
 
-def _check(settings: dict[str, Any], places: int, workers: int) -> None:
-    """Refuses settings that make no footage."""
-    s = settings
-    for name in s["actions"]:
-        number(name)
-    if len(s["actions"]) < 2 or len(set(s["actions"])) != len(s["actions"]):
-        raise ValueError(f"footage needs two or more different actions; got {', '.join(s['actions'])}")
-    least = {"recordings": 1, "test_recordings": 0, "clips": 1, "frames": 1, "size": 16}
-    wrong = [f"{name}={s[name]}" for name, value in least.items() if s[name] < value]
-    if wrong or not 0.0 < s["stride"] <= 10.0 or not 0.0 <= s["heterogeneity"] <= 1.0 or workers < 0:
-        raise ValueError(
-            f"footage needs {', '.join(f'{name} >= {value}' for name, value in least.items())}, a stride of some "
-            f"seconds, heterogeneity from 0 to 1 and workers >= 0; got {', '.join(wrong) or 'one that is not'}"
-        )
-    if places < 1 or len(s["shares"]) != places or not all(0.0 < w < np.inf for w in s["shares"]):
-        raise ValueError(f"there must be a positive share for each of {places} places; got {s['shares']}")
-    if s["people"] < places or (s["test_recordings"] and s["test_people"] < places):
-        raise ValueError(
-            f"each of {places} places needs a person for training and another for test; got people={s['people']} "
-            f"and test_people={s['test_people']}"
-        )
-
-
-def _plan(settings: dict[str, Any]) -> tuple[list[Take], Contents]:
+def _list_takes(settings: FootageSettings, made_with: dict[str, Any]) -> tuple[list[Take], Contents]:
     """Every recording to make, in order, and what the clips will be."""
-    world = derive(settings["seed"], "footage", settings["domain"])
-    names, shares = settings["actions"], np.array(settings["shares"]) / sum(settings["shares"])
-    spread = settings["heterogeneity"]
+    world, names, spread = settings.world, settings.actions, settings.heterogeneity
+    shares = np.array(settings.shares) / sum(settings.shares)
     numbers = [number(name) for name in names]
     takes: list[Take] = []
-    labels: list[int] = []
-    places: list[int] = []
-    tested: list[bool] = []
-    for split in ("train", "test"):
-        total = settings["recordings" if split == "train" else "test_recordings"] * len(names)
-        crowd = settings["people" if split == "train" else "test_people"]
+    of_take: list[tuple[int, int, bool]] = []  # label, place, whether it is for test
+    halves = (
+        ("train", settings.recordings, settings.people),
+        ("test", settings.test_recordings, settings.test_people),
+    )
+    for split, recordings, crowd in halves:
+        total = recordings * len(names)
         bounds = np.rint(np.concatenate([[0.0], np.cumsum(shares)]) * total).astype(np.int64)
         for place, (first, last) in enumerate(pairwise(bounds.tolist())):
             if first == last and total:
@@ -308,7 +171,7 @@ def _plan(settings: dict[str, Any]) -> tuple[list[Take], Contents]:
                     f"place {place} would have none of the {total} {split} recordings: make more, or its share larger"
                 )
             rng = numpy_generator(world, split, place)
-            seed = derive(world, "elsewhere" if split == "test" and settings["elsewhere"] else "place", place)
+            seed = derive(world, "elsewhere" if split == "test" and settings.elsewhere else "place", place)
             # In turn, so that all places together have as many of each; at test, always.
             even = np.arange(first, last) % len(names)
             weights = np.exp(spread * rng.standard_normal(len(names)))
@@ -320,34 +183,24 @@ def _plan(settings: dict[str, Any]) -> tuple[list[Take], Contents]:
                 person = int(rng.integers(len(who)))
                 key = derive(world, split, place, i)
                 takes.append(Take(numbers[label], who[person], float(kinds[person] % 1.0), seed, key))
-                labels.append(int(label))
-                places.append(place)
-                tested.append(split == "test")
-    people = sorted({take.who for take in takes})
-    each = settings["clips"]
-    numbered = {name: i for i, name in enumerate(people)}
+                of_take.append((int(label), place, split == "test"))
+    people = {name: i for i, name in enumerate(sorted({take.who for take in takes}))}
+    rows = [(i, take.who, *of_take[i]) for i, take in enumerate(takes) for _ in range(settings.clips)]
     contents = Contents(
-        settings=settings,
-        classes=names,
-        people=people,
-        labels=_repeat(labels, each),
-        recording=_repeat(list(range(len(takes))), each),
-        person=_repeat([numbered[take.who] for take in takes], each),
-        place=_repeat(places, each),
-        test=[bool(value) for value in _repeat(tested, each)],
-        shape=(settings["frames"], settings["size"], settings["size"]),
+        settings=made_with,
+        classes=list(names),
+        people=list(people),
+        labels=[label for _, _, label, _, _ in rows],
+        recording=[i for i, *_ in rows],
+        person=[people[who] for _, who, *_ in rows],
+        place=[place for *_, place, _ in rows],
+        test=[tested for *_, tested in rows],
+        shape=(settings.frames, settings.size, settings.size),
     )
     return takes, contents
 
 
-def _repeat(values: Sequence[int], times: int) -> list[int]:
-    return [value for value in values for _ in range(times)]
-
-
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """A digest of the code that plans, performs and films: what other code made is not taken from the cache."""
-    digest = hashlib.sha256()
-    for path in [*(Path(__file__).with_name(f"{name}.py") for name in _MADE_BY), Path(seeds.__file__)]:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    """A digest of the code that lists, performs and films."""
+    return digest_code([*(Path(__file__).with_name(f"{name}.py") for name in _MADE_BY), Path(seeds.__file__)])

@@ -9,64 +9,47 @@ A set is a folder with two files:
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import JsonValue
 
-from fedaction.data.store_file import beside, move_into_place
+from fedaction.data.files import Header, check_columns, checksum, new_folder, open_npy, read_header, write_header
 
 HEADER, CLIPS = "footage.json", "clips.npy"
-FORMAT, VERSION = "fedaction-footage", 1
-_MOST_HEADER_BYTES = 256 * 2**20
-_CRC_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
 class Footage:
-    """Clips of video with what they show.
+    """Clips of video with what they show."""
 
-    Attributes:
-        clips: (N, T, H, W, 3) uint8, mapped from the file; writing to it changes memory only, never the file.
-        labels: (N,) int64, indices into `classes`.
-        recording: (N,) int64, which recording each is a clip of.
-        person: (N,) int64, indices into `people`.
-        place: (N,) int64, where it was recorded.
-        test: (N,) bool, whether it is of people who are for test only.
-        classes: action names.
-        people: their names.
-        settings: what it was made with.
-    """
-
+    # (N, T, H, W, 3) uint8, mapped from the file; writing to it changes memory only, never the file
     clips: NDArray[np.uint8] = field(repr=False)
-    labels: NDArray[np.int64] = field(repr=False)
-    recording: NDArray[np.int64] = field(repr=False)
-    person: NDArray[np.int64] = field(repr=False)
-    place: NDArray[np.int64] = field(repr=False)
-    test: NDArray[np.bool_] = field(repr=False)
-    classes: tuple[str, ...]
-    people: tuple[str, ...] = field(repr=False)
-    settings: Mapping[str, Any] = field(repr=False)
+    labels: NDArray[np.int64] = field(repr=False)  # (N,) int64, indices into `classes`
+    recording: NDArray[np.int64] = field(repr=False)  # (N,) int64, which recording each is a clip of
+    person: NDArray[np.int64] = field(repr=False)  # (N,) int64, indices into `people`
+    place: NDArray[np.int64] = field(repr=False)  # (N,) int64, where it was recorded
+    test: NDArray[np.bool_] = field(repr=False)  # (N,) bool, whether it is of people who are for test only
+    classes: tuple[str, ...]  # action names
+    people: tuple[str, ...] = field(repr=False)  # their names
+    settings: Mapping[str, Any] = field(repr=False)  # what it was made with
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
-class Contents(BaseModel):
-    """The contents of footage.json, without the checksum that only finished clips have."""
+class Contents(Header):
+    """The contents of footage.json; only finished clips have the checksum."""
 
-    model_config = ConfigDict(extra="forbid")
+    current: ClassVar[int] = 1
 
-    format: Literal["fedaction-footage"] = FORMAT
-    version: int = VERSION
+    format: Literal["fedaction-footage"] = "fedaction-footage"
+    version: int = current
     settings: dict[str, JsonValue]
     classes: list[str]
     people: list[str]
@@ -83,17 +66,11 @@ class Contents(BaseModel):
 def write_footage(out: Path, contents: Contents, fill: Callable[[Path, int], None]) -> None:
     """Writes a set, whole or not at all.
 
-    Args:
-        out: folder to create or replace.
-        contents: what the clips are.
-        fill: called with the file of the clips and the byte at which the first one begins; writes them all, clip
-            after clip.
+    `fill` is called with the file of the clips and the byte at which the first one begins; it writes them all,
+    clip after clip.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    new = beside(out)
-    try:
-        new.mkdir()
-        shape = (len(contents.labels), *contents.shape, 3)
+    shape = (len(contents.labels), *contents.shape, 3)
+    with new_folder(out) as new:
         with (new / CLIPS).open("wb") as file:
             np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
             begin = file.tell()
@@ -101,69 +78,37 @@ def write_footage(out: Path, contents: Contents, fill: Callable[[Path, int], Non
         fill(new / CLIPS, begin)
         with (new / CLIPS).open("rb+") as file:
             os.fsync(file.fileno())
-        whole = contents.model_copy(update={"crc": _checksum(new / CLIPS)})
-        (new / HEADER).write_text(json.dumps(whole.model_dump(mode="json")), encoding="utf-8")
+        write_header(new / HEADER, contents.model_copy(update={"crc": checksum(new / CLIPS)}))
         load_footage(new)
-        move_into_place(new, out)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
 
 
 def load_footage(path: Path) -> Footage:
     """Opens a set after checking all of it. Clips stay on disk until used."""
     try:
-        size = (path / HEADER).stat().st_size
-        if size > _MOST_HEADER_BYTES:
-            raise ValueError(f"{path / HEADER} has {size} bytes, more than the {_MOST_HEADER_BYTES} allowed")
-        held = Contents.model_validate_json((path / HEADER).read_bytes())
+        held = read_header(path / HEADER, Contents, "header of footage")
     except OSError as error:
         raise ValueError(f"{path} is not footage: {error}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ValueError(f"{path / HEADER} is not a valid header of footage: {where}: {first['msg']}") from None
     _check(held, path / HEADER)
-    try:
-        # Copy on write: torch takes writable arrays only, and the file must not change.
-        clips = np.asarray(np.lib.format.open_memmap(path / CLIPS, mode="c"))
-    except (ValueError, OSError, EOFError, SyntaxError) as error:
-        raise ValueError(f"{path / CLIPS} is damaged or is not a NumPy file: {error}") from None
+    clips = open_npy(path / CLIPS, "c")
     if clips.dtype != np.uint8 or clips.shape != (len(held.labels), *held.shape, 3):
         raise ValueError(f"{path / CLIPS} holds {clips.dtype} {clips.shape}, not what {HEADER} says")
-    if _checksum(path / CLIPS) != held.crc:
+    if checksum(path / CLIPS) != held.crc:
         raise ValueError(f"{path / CLIPS} is damaged: its checksum is not the one in {HEADER}")
+    columns = {name: np.array(getattr(held, name), np.int64) for name in ("labels", "recording", "person", "place")}
+    people, test = tuple(held.people), np.array(held.test, np.bool_)
     return Footage(
-        clips=clips,
-        labels=np.array(held.labels, np.int64),
-        recording=np.array(held.recording, np.int64),
-        person=np.array(held.person, np.int64),
-        place=np.array(held.place, np.int64),
-        test=np.array(held.test, np.bool_),
-        classes=tuple(held.classes),
-        people=tuple(held.people),
-        settings=held.settings,
+        clips=clips, test=test, classes=tuple(held.classes), people=people, settings=held.settings, **columns
     )
 
 
 def _check(held: Contents, where: Path) -> None:
     """Refuses a header whose parts do not fit together."""
-    if held.version != VERSION:
-        raise ValueError(f"{where} has format version {held.version}; this release reads version {VERSION}")
     count = len(held.labels)
-    for name, listed in (("labels", held.classes), ("person", held.people), ("recording", None), ("place", None)):
+    if not count:
+        raise ValueError(f"{where} lists no clips")
+    most = {"labels": len(held.classes), "person": len(held.people), "recording": count, "place": count}
+    check_columns(where, count, {name: getattr(held, name) for name in (*most, "test")})
+    for name, limit in most.items():
         values = getattr(held, name)
-        if len(values) != count:
-            raise ValueError(f"{where} has {len(values)} entries of {name} for {count} clips")
-        most = count if listed is None else len(listed)
-        if count and not 0 <= min(values) <= max(values) < most:
-            raise ValueError(f"{where} has {name} from {min(values)} to {max(values)}; there are only {most}")
-    if not count or len(held.test) != count:
-        raise ValueError(f"{where} lists {count} clips and says of {len(held.test)} whether they are for test")
-
-
-def _checksum(path: Path) -> int:
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(_CRC_BYTES):
-            value = zlib.crc32(block, value)
-    return value
+        if not 0 <= min(values) <= max(values) < limit:
+            raise ValueError(f"{where} has {name} from {min(values)} to {max(values)}; there are only {limit}")

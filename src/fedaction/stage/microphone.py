@@ -1,4 +1,4 @@
-"""What a microphone in the room hears: steps, claps, touches, at the instants when the motion makes them."""
+"""What a microphone in the room records: steps, claps, touches, at the instants when the motion makes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
 from fedaction.stage.actions import ACTIONS
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.performance import Performance, moment, progress
 
 _RATE = 200  # hertz at which the motion is searched for contacts
@@ -31,7 +31,7 @@ def contacts(performance: Performance) -> list[list[tuple[float, str, float]]]:
     track = performance.at(samples)
     impacts: list[list[tuple[float, str, float]]] = [[] for _ in range(len(performance))]
 
-    def add(distance: NDArray[np.floating], kind: str, touch: NDArray[np.floating], least: float) -> None:
+    def add(distance: Floats, kind: str, touch: Floats, least: float) -> None:
         """An impact: a distance (N, T') comes within `touch` at `least` m/s or more, and then stops."""
         speed = -np.diff(distance, axis=1) * _RATE
         near = distance < touch[:, None]
@@ -73,16 +73,10 @@ def _merge(events: list[tuple[float, str, float]]) -> list[tuple[float, str, flo
 def sound(
     performance: Performance, rate_hz: int = 16_000, seed: int = 0, *, room_noise: float = 1.0
 ) -> NDArray[np.float32]:
-    """Sound of the performances.
+    """Sound of N performances: (N, S) within [-1, 1], S = seconds * rate_hz.
 
-    Args:
-        performance: N performances.
-        rate_hz: samples a second.
-        seed: seed of the room's noise and of each impact's timbre.
-        room_noise: 1 for a living room, 0 for silence.
-
-    Returns:
-        (N, S), S = seconds * rate_hz, within [-1, 1].
+    The seed is that of the room's noise and of each impact's timbre; `room_noise` is 1 for a living room, 0 for
+    silence.
     """
     samples = round(performance.seconds * rate_hz)
     out = np.zeros((len(performance), samples), np.float32)

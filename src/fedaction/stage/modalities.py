@@ -6,7 +6,6 @@ extractors of `fedaction.data.features`. All clients label the same actions.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -18,8 +17,9 @@ import numpy as np
 from fedaction.data.client import ClientData
 from fedaction.data.features.clients import Scale, make_client
 from fedaction.data.features.extract import WIDTH, Extractor, Recording, built_in
-from fedaction.data.features.make import cache_folder, from_cache
+from fedaction.data.features.make import from_cache
 from fedaction.data.features.store import MODALITIES, FeatureSet, Modality
+from fedaction.data.files import cache_root, digest_code, key_of
 from fedaction.data.layout import KINECT_V2
 from fedaction.federation.seeds import derive, numpy_generator
 from fedaction.stage.actions import NAMES, number
@@ -61,23 +61,8 @@ def stage_features(
     cache client by client. Its training and test recordings are a random division of one set, as FDARN's are: the
     same people are in both.
 
-    Args:
-        modalities: kinds of device; each has `clients` clients.
-        clients: clients of each modality.
-        train: training recordings of each client.
-        test: test recordings of each client.
-        actions: how many actions all clients label.
-        seed: seed of the world.
-        division: seed of which recordings are for test.
-        people: people at each client; nobody is at two.
-        width: numbers per recording.
-        frames: frames of a skeleton recording.
-        align: whether skeletons are turned so that the shoulders lie along x.
-        heterogeneity: 0 makes the clients' people, cameras and devices alike, 1 is the usual difference.
-        noise: scales the errors of cameras, sensors and rooms; 0 records exactly. It does not change pictures.
-        scale: how a client's features are scaled; see `fedaction.data.features.clients.standardise`.
-        cache: folder of the cache; default: $FEDACTION_CACHE, else ~/.cache/fedaction.
-        progress: called with the clients done and the clients there are.
+    Args are the keys of `StageFeatureSource`, without their prefixes; `division` is the seed of which recordings are
+    for test, and `progress` is called with the clients done and the clients there are.
 
     Returns:
         Clients called "<modality>-<number>", with the modality as group, x (N, width).
@@ -108,8 +93,8 @@ def stage_features(
                 "extractor": extractor.describe(),
                 "code": _code(),
             }
-            key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-            held = from_cache(cache_folder(cache) / f"stage-{modality}-{key}", partial(_record, settings, extractor))
+            place = cache_root(cache) / "features" / f"stage-{modality}-{key_of(settings)}"
+            held = from_cache(place, partial(_record, settings, extractor))
             name = f"{modality}-{i}"
             order = numpy_generator(division, "division", name).permutation(len(held))
             sides = (np.sort(order[:train]), np.sort(order[train:]))
@@ -170,11 +155,8 @@ def _recordings(show: Performance, modality: Modality, place: Place, settings: d
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """A digest of the code that performs, records and extracts: what other code made is not taken from the cache."""
+    """A digest of the code that performs, records and extracts."""
     stage = Path(__file__).parent
     data = stage.with_name("data")
     taken = [data / "features" / f"{name}.py" for name in ("audio", "extract", "series", "vision")]
-    digest = hashlib.sha256()
-    for path in sorted([*stage.glob("*.py"), *taken, data / "preprocess.py", data / "layout.py"]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    return digest_code(sorted([*stage.glob("*.py"), *taken, data / "preprocess.py", data / "layout.py"]))

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fedaction.federation.seeds import derive, numpy_generator
 from fedaction.stage.actions import ACTIONS
 from fedaction.stage.actors import CHANNEL_SPREAD, Actor, style
-from fedaction.stage.body import BODY, joint_positions, measures, place
+from fedaction.stage.body import BODY, Floats, joint_positions, measures, place
 from fedaction.stage.pose import CHANNELS, MEASURES, unit_of
 from fedaction.stage.score import SCORE
 
@@ -31,41 +31,24 @@ _STILL = np.array([c.startswith(("travel.", "right_foot.", "left_foot.")) or c =
 
 @dataclass(frozen=True)
 class Script:
-    """What N performances do at every instant. Times are in seconds, lengths in metres, angles in radians.
+    """What N performances do at every instant. Times are in seconds, lengths in metres, angles in radians."""
 
-    Attributes:
-        action: (N,) numbers in ACTIONS.
-        bones: (N, B) segment lengths.
-        start: (N,) when the action begins.
-        span: (N,) how long it takes.
-        warp: (N,) uneven progress, in (-1, 1).
-        pause: (N, 2) when the performer hesitates and for how long.
-        repeats: (N,) passes through the action's loop.
-        cycles: (N,) cycles of the swings.
-        snap: (N,) brisk moves between poses (1: even).
-        mirrored: (N,) done with the other hand.
-        facing: (N,) angle of the body to the left of forward.
-        spot: (N, 2) standpoint.
-        pose: (N, C) first key pose.
-        moves: (N, M, C) differences of following poses, then swings, then detours between poses, then idle movements.
-        idle: (N, F, 2) rate in hertz and phase in turns of the idle movements.
-    """
-
-    action: NDArray[np.int64]
-    bones: NDArray[np.floating]
-    start: NDArray[np.floating]
-    span: NDArray[np.floating]
-    warp: NDArray[np.floating]
-    pause: NDArray[np.floating]
-    repeats: NDArray[np.floating]
-    cycles: NDArray[np.floating]
-    snap: NDArray[np.floating]
-    mirrored: NDArray[np.bool_]
-    facing: NDArray[np.floating]
-    spot: NDArray[np.floating]
-    pose: NDArray[np.floating]
-    moves: NDArray[np.floating]
-    idle: NDArray[np.floating]
+    action: NDArray[np.int64]  # (N,) numbers in ACTIONS
+    bones: Floats  # (N, B) segment lengths
+    start: Floats  # (N,) when the action begins
+    span: Floats  # (N,) how long it takes
+    warp: Floats  # (N,) uneven progress, in (-1, 1)
+    pause: Floats  # (N, 2) when the performer hesitates and for how long
+    repeats: Floats  # (N,) passes through the action's loop
+    cycles: Floats  # (N,) cycles of the swings
+    snap: Floats  # (N,) brisk moves between poses (1: even)
+    mirrored: NDArray[np.bool_]  # (N,) done with the other hand
+    facing: Floats  # (N,) angle of the body to the left of forward
+    spot: Floats  # (N, 2) standpoint
+    pose: Floats  # (N, C) first key pose
+    # (N, M, C) differences of following poses, then swings, then detours between poses, then idle movements
+    moves: Floats
+    idle: Floats  # (N, F, 2) rate in hertz and phase in turns of the idle movements
 
     def __getitem__(self, which: slice | NDArray[np.integer]) -> Script:
         return Script(**{f.name: getattr(self, f.name)[which] for f in fields(self)})
@@ -73,21 +56,13 @@ class Script:
 
 @dataclass(frozen=True)
 class Performance:
-    """N performances.
+    """N performances."""
 
-    Attributes:
-        positions: (N, T, J, 3) float32 metres, joints as in `BODY`; y is up, the floor is y = 0.
-        seconds: length of the clip; frame i is at i * seconds / T.
-        actors: who performs each.
-        keys: each performance's own seed; views derive their noise from it.
-        script: what `at` evaluates.
-    """
-
-    positions: NDArray[np.float32]
-    seconds: float
-    actors: tuple[Actor, ...]
-    keys: tuple[int, ...]
-    script: Script
+    positions: NDArray[np.float32]  # (N, T, J, 3) float32 metres, joints as in `BODY`; y is up, the floor is y = 0
+    seconds: float  # length of the clip; frame i is at i * seconds / T
+    actors: tuple[Actor, ...]  # who performs each
+    keys: tuple[int, ...]  # each performance's own seed; views derive their noise from it
+    script: Script  # what `at` evaluates
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -101,7 +76,7 @@ class Performance:
             script=self.script[which],
         )
 
-    def at(self, frames: int, dtype: DTypeLike = np.float32) -> NDArray[np.floating]:
+    def at(self, frames: int, dtype: DTypeLike = np.float32) -> Floats:
         """The same motion at another rate: (N, frames, J, 3) metres, frame i at i * seconds / frames."""
         if frames == self.positions.shape[1] and dtype == self.positions.dtype:
             return self.positions
@@ -117,19 +92,10 @@ def perform(
     seconds: float = 4.0,
     takes: ArrayLike | None = None,
 ) -> Performance:
-    """Performs actions.
+    """Performs (N,) actions, by number, by N actors. A performance depends on its action, actor and take only.
 
-    Args:
-        actions: (N,) action numbers.
-        actors: N actors.
-        seed: seed of the world.
-        frames: T.
-        seconds: length of the clip. The action starts early in it; slow performers may not finish.
-        takes: (N,) numbers that tell repeated performances apart; 0 to N - 1 by default. A performance depends on
-            its action, actor and take only, never on the others in the batch.
-
-    Returns:
-        The performances.
+    Of `seconds`, the length of the clip, the action starts early; slow performers may not finish. (N,) `takes`
+    tell repeated performances apart; 0 to N - 1 by default.
     """
     number = np.asarray(actions, np.int64)
     take = np.arange(len(number)) if takes is None else np.asarray(takes, np.int64)
@@ -163,7 +129,7 @@ def _write_script(
         rng.random(out=uniform[i])
         own[i], pace[i], taste[i] = style(who.seed, ACTIONS[number[i]].name)
 
-    def habit(name: str) -> NDArray[np.floating]:
+    def habit(name: str) -> Floats:
         return np.array([getattr(who, name) for who in actors], np.float64)
 
     bones = np.array([who.bones for who in actors], np.float64).reshape(count, -1)
@@ -216,9 +182,7 @@ def _write_script(
     )
 
 
-def _resolve(
-    number: NDArray[np.int64], size: NDArray[np.floating], amplitude: NDArray[np.floating]
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+def _resolve(number: NDArray[np.int64], size: Floats, amplitude: Floats) -> tuple[Floats, Floats]:
     """Key poses and swings for given bodies: the first pose (N, C), then moves (N, K - 1 + S, C)."""
     own = size.astype(np.float32)[:, None, :, None]  # N, 1, measures, 1
     gain = amplitude.astype(np.float32)[:, None, None]
@@ -229,7 +193,7 @@ def _resolve(
     return poses[:, 0], np.concatenate([np.diff(poses, axis=1), swings], axis=1)
 
 
-def _arcs(pose: NDArray[np.floating], moves: NDArray[np.floating], arm: NDArray[np.floating]) -> NDArray[np.floating]:
+def _arcs(pose: Floats, moves: Floats, arm: Floats) -> Floats:
     """Detours of the hands halfway between poses, (N, K - 1, C).
 
     On the straight line from the hip to the head a hand would pass through its own shoulder, where the elbow has
@@ -247,7 +211,7 @@ def _arcs(pose: NDArray[np.floating], moves: NDArray[np.floating], arm: NDArray[
     return arcs
 
 
-def act(script: Script, times: NDArray[np.floating], dtype: DTypeLike) -> NDArray[np.floating]:
+def act(script: Script, times: Floats, dtype: DTypeLike) -> Floats:
     """Every joint at given times in seconds: (N, len(times), J, 3) metres."""
     count = len(script.action)
     # Coordinates first in memory, as they are computed; callers see the usual order of axes.
@@ -260,12 +224,12 @@ def act(script: Script, times: NDArray[np.floating], dtype: DTypeLike) -> NDArra
     return np.moveaxis(out, (0, 1), (2, 3))
 
 
-def _ease(u: NDArray[np.floating]) -> NDArray[np.floating]:
+def _ease(u: Floats) -> Floats:
     """From 0 to 1 without a jump in speed or acceleration."""
     return u * u * u * (u * (6.0 * u - 15.0) + 10.0)
 
 
-def progress(script: Script, times: NDArray[np.floating]) -> NDArray[np.floating]:
+def progress(script: Script, times: Floats) -> Floats:
     """How much of the action is done at each time: (N, T) from 0 to 1."""
     when, length = script.pause[:, :1], np.maximum(script.pause[:, 1:], 1e-3)
     t = times[None, :] - length * _ease(np.clip((times[None, :] - when) / (2.5 * length), 0.0, 1.0))
@@ -273,7 +237,7 @@ def progress(script: Script, times: NDArray[np.floating]) -> NDArray[np.floating
     return s + script.warp[:, None] * np.sin(2.0 * np.pi * s) / (2.0 * np.pi)
 
 
-def moment(script: Script, s: NDArray[np.floating]) -> NDArray[np.floating]:
+def moment(script: Script, s: Floats) -> Floats:
     """Where progress `s` (N, T) is on the time axis of the key poses, loops included."""
     first, last = SCORE.loops[script.action].T[..., None]
     length = last - first
@@ -283,7 +247,7 @@ def moment(script: Script, s: NDArray[np.floating]) -> NDArray[np.floating]:
     return np.where(run < first, run, np.where(run < last + extra, inside, run - extra))
 
 
-def _channels(script: Script, times: NDArray[np.floating], dtype: DTypeLike) -> NDArray[np.floating]:
+def _channels(script: Script, times: Floats, dtype: DTypeLike) -> Floats:
     """Channel values (C, N, T)."""
     # Where the action is at each time is found exactly; what follows is as exact as the caller asks.
     s = progress(script, times)

@@ -32,14 +32,10 @@ CHANNELS: tuple[str, ...] = (
 
 
 class ChannelValue(NamedTuple):
-    """One channel's value: the sum of `measures` times the body's measures.
+    """One channel's value: the sum of `measures` times the body's measures."""
 
-    Attributes:
-        measures: one coefficient per entry of MEASURES.
-        loose: whether a performer with large or small gestures scales it; a hand that must touch its goal is not.
-    """
-
-    measures: tuple[float, ...]
+    measures: tuple[float, ...]  # one coefficient per entry of MEASURES
+    # whether a performer with large or small gestures scales it; a hand that must touch its goal is not
     loose: bool = True
 
 
@@ -75,13 +71,9 @@ def reach(
 ) -> dict[str, ChannelValue]:
     """A hand's position: a place on the body plus (out, up, forward) in arm lengths.
 
-    Args:
-        out: arm lengths away from the body's middle.
-        up: arm lengths upwards.
-        forward: arm lengths to the front.
-        place: a key of the places above; any but the shoulder is a contact, which large gestures do not scale.
-        elbow: 0 points the elbow down and back, 1 points it out to the side.
-        upright: 0 moves the hand with the torso, 1 keeps the offset's axes vertical while the torso leans.
+    Any place (see above) but the shoulder is a contact, which large gestures do not scale. `elbow` 0 points the
+    elbow down and back, 1 out to the side. `upright` 0 moves the hand with the torso, 1 keeps the offset's axes
+    vertical while the torso leans.
     """
     cells: dict[str, ChannelValue] = {}
     for part, anchor, offset in zip(_HAND, _PLACES[place], (out, up, forward), strict=False):
@@ -156,20 +148,13 @@ def unit_of(channel: str) -> str:
 
 @dataclass(frozen=True)
 class Swing:
-    """A rhythmic movement of one channel on top of the key poses.
+    """A rhythmic movement of one channel on top of the key poses."""
 
-    Attributes:
-        channel: a name in CHANNELS.
-        size: amplitude; in the units of `unit_of`: arm lengths for hands, leg lengths for hips and feet, radians.
-        beat: where in its cycle it starts, 0 to 1.
-        times: cycles for each cycle of the action: 2 moves twice as often.
-        shape: "sine", "lift" (only its upper half: a foot that leaves the ground) or "bounce" (rebounds at zero).
-    """
-
-    channel: str
-    size: float
-    beat: float = 0.0
-    times: int = 1
+    channel: str  # a name in CHANNELS
+    size: float  # amplitude; in the units of `unit_of`: arm lengths for hands, leg lengths for hips and feet, radians
+    beat: float = 0.0  # where in its cycle it starts, 0 to 1
+    times: int = 1  # cycles for each cycle of the action: 2 moves twice as often
+    # "sine", "lift" (only its upper half: a foot that leaves the ground) or "bounce" (rebounds at zero)
     shape: str = "sine"
 
 
@@ -180,28 +165,19 @@ def hold(pose: Pose, start: float, stop: float) -> tuple[tuple[float, Pose], ...
 
 @dataclass(frozen=True)
 class Action:
-    """A named action as key poses, rhythmic swings, and how long it usually takes.
+    """A named action as key poses, rhythmic swings, and how long it usually takes."""
 
-    Attributes:
-        name: the label.
-        seconds: usual duration.
-        keys: (moment, pose), moments from 0 to 1.
-        swings: rhythmic movements, `cycles` of them while the action lasts, within the moments of `during`.
-        cycles: number of cycles of the swings.
-        during: first and last moment of the swings.
-        loop: moments between which the keys repeat; a performer repeats them `repeats` (least, most) times.
-        repeats: see `loop`.
-        steady: moves at one speed from key to key instead of easing in and out, so that steps fit the distance.
-        contacts: moments when a hand or the body meets a thing that is not drawn: these make a sound.
-    """
-
-    name: str
-    seconds: float
-    keys: tuple[tuple[float, Pose], ...]
+    name: str  # the label
+    seconds: float  # usual duration
+    keys: tuple[tuple[float, Pose], ...]  # (moment, pose), moments from 0 to 1
+    # rhythmic movements, `cycles` of them while the action lasts, within the moments of `during`
     swings: tuple[Swing, ...] = ()
-    cycles: float = 0.0
-    during: tuple[float, float] = (0.0, 1.0)
+    cycles: float = 0.0  # number of cycles of the swings
+    during: tuple[float, float] = (0.0, 1.0)  # first and last moment of the swings
+    # moments between which the keys repeat; a performer repeats them `repeats` (least, most) times
     loop: tuple[float, float] = (1.0, 1.0)
-    repeats: tuple[int, int] = (1, 1)
+    repeats: tuple[int, int] = (1, 1)  # see `loop`
+    # moves at one speed from key to key instead of easing in and out, so that steps fit the distance
     steady: bool = False
+    # moments when a hand or the body meets a thing that is not drawn: these make a sound
     contacts: tuple[float, ...] = ()

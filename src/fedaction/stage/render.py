@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.performance import Performance, act, progress
 from fedaction.stage.sensor import view
-
-Floats = NDArray[np.floating]
 
 
 def _limbs() -> tuple[tuple[str, str, float, str], ...]:
@@ -49,22 +47,15 @@ RADII = np.array([radius for _, _, radius, _ in LIMBS])
 
 @dataclass(frozen=True)
 class Shot:
-    """How pictures are taken.
+    """How pictures are taken."""
 
-    Attributes:
-        yaw: (least, most) radians that the camera stands to the side of the performers' front.
-        pitch: (least, most) radians that it looks down.
-        distance: (least, most) metres to the performer.
-        background: "textured" or "plain".
-        light: (least, most) brightness; 1 is full.
-        clothing: None for each actor's own clothes, or a number: everyone in the outfit of that number.
-    """
-
+    # (least, most) radians that the camera stands to the side of the performers' front
     yaw: tuple[float, float] = (-0.5, 0.5)
-    pitch: tuple[float, float] = (0.0, 0.2)
-    distance: tuple[float, float] = (3.6, 4.6)
-    background: str = "textured"
-    light: tuple[float, float] = (0.7, 1.05)
+    pitch: tuple[float, float] = (0.0, 0.2)  # (least, most) radians that it looks down
+    distance: tuple[float, float] = (3.6, 4.6)  # (least, most) metres to the performer
+    background: str = "textured"  # "textured" or "plain"
+    light: tuple[float, float] = (0.7, 1.05)  # (least, most) brightness; 1 is full
+    # None for each actor's own clothes, or a number: everyone in the outfit of that number
     clothing: int | None = None
 
 
@@ -80,18 +71,9 @@ def video(
     frames: int = 16,
     shot: Shot = _USUAL,
 ) -> NDArray[np.uint8]:
-    """Video of the performances.
+    """Video of N performances, (N, frames, H, W, 3) red, green, blue; picture i is at i * seconds / frames.
 
-    Args:
-        performance: N performances.
-        height: H, pixels.
-        width: W, pixels.
-        seed: seed of camera, background and light.
-        frames: T'' pictures, the i-th at i * seconds / T''.
-        shot: how it is taken.
-
-    Returns:
-        (N, T'', H, W, 3) red, green, blue.
+    The seed is that of camera, background and light.
     """
     times = np.arange(frames) * (performance.seconds / frames)
     out = np.empty((len(performance), frames, height, width, 3), np.uint8)
@@ -123,11 +105,9 @@ def flow(
     frames: int = 16,
     shot: Shot = _USUAL,
 ) -> NDArray[np.float32]:
-    """Optical flow of what `video` shows with the same arguments.
+    """Optical flow of what `video` shows with the same arguments, (N, frames - 1, H, W, 2).
 
-    Returns:
-        (N, T'' - 1, H, W, 2) pixels right and down by which each pixel's content moves until the next frame; zero
-        on the background.
+    Pixels right and down by which each pixel's content moves until the next frame; zero on the background.
     """
     times = np.arange(frames) * (performance.seconds / frames)
     out = np.empty((len(performance), frames - 1, height, width, 2), np.float32)
@@ -140,21 +120,13 @@ def flow(
 
 @dataclass(frozen=True)
 class _Patch:
-    """The pixels of one limb in one frame: a box of the picture and, in it, coordinates on the limb.
+    """The pixels of one limb in one frame: a box of the picture and, in it, coordinates on the limb."""
 
-    Attributes:
-        box: rows and columns.
-        cover: (h, w) 0 to 1, how much of the pixel the limb covers.
-        along: (h, w) 0 at the limb's start, 1 at its end.
-        aside: (2, h, w) pixels right and down from the limb's axis.
-        radius: (h, w) pixels.
-    """
-
-    box: tuple[slice, slice]
-    cover: Floats
-    along: Floats
-    aside: Floats
-    radius: Floats
+    box: tuple[slice, slice]  # rows and columns
+    cover: Floats  # (h, w) 0 to 1, how much of the pixel the limb covers
+    along: Floats  # (h, w) 0 at the limb's start, 1 at its end
+    aside: Floats  # (2, h, w) pixels right and down from the limb's axis
+    radius: Floats  # (h, w) pixels
 
 
 class _Scene:

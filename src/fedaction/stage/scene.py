@@ -7,41 +7,31 @@ recordings look, while the spread over all places stays the same.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
 from fedaction.stage.actions import NAMES
 from fedaction.stage.actors import ADULTS, CHILDREN, ELDERLY, Cohort
+from fedaction.stage.body import Floats
 
-Floats = NDArray[np.floating]
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Variety:
-    """How strongly each kind of difference shows; 0 is the plain studio, 1 the usual.
+    """How strongly each kind of difference shows; 0 is the plain studio, 1 the usual."""
 
-    Attributes:
-        view: where the camera stands, how far, how high, how tilted, how much of the picture the performer fills.
-        motion: shake and pan of the camera.
-        backdrop: wall, floor, furniture, windows.
-        clothing: clothes, skin, hair and build.
-        light: brightness, colour temperature, side light, shadow, gamma, flicker.
-        grain: blur, noise and blocks as of compression.
-        distractors: things that cross, bystanders, screens, posts in front.
-        mirror: half of the recordings (at 1) have left and right exchanged.
-    """
-
+    # Where the camera stands, how far, how high, how tilted, how much of the picture the performer fills
     view: float = 1.0
-    motion: float = 1.0
-    backdrop: float = 1.0
-    clothing: float = 1.0
-    light: float = 1.0
-    grain: float = 1.0
-    distractors: float = 1.0
-    mirror: float = 1.0
+    motion: float = 1.0  # shake and pan of the camera
+    backdrop: float = 1.0  # wall, floor, furniture, windows
+    clothing: float = 1.0  # clothes, skin, hair and build
+    light: float = 1.0  # brightness, colour temperature, side light, shadow, gamma, flicker
+    grain: float = 1.0  # blur, noise and blocks as of compression
+    distractors: float = 1.0  # things that cross, bystanders, screens, posts in front
+    mirror: float = 1.0  # half of the recordings (at 1) have left and right exchanged
 
     def __post_init__(self) -> None:
         wrong = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if not 0.0 <= getattr(self, f.name) <= 2.0]
@@ -58,59 +48,32 @@ class Variety:
 
 @dataclass(frozen=True)
 class Domain:
-    """A kind of footage: what is done, by whom, and what it looks like. Ranges are (least, most).
+    """A kind of footage: what is done, by whom, and what it looks like. Ranges are (least, most)."""
 
-    Attributes:
-        name: e.g. "home".
-        actions: the usual classes, sorted.
-        people: shares of adults, children and the elderly.
-        yaw: radians that the camera stands to the side of the performer's front.
-        height: metres of the camera above the floor.
-        distance: metres to the performer.
-        fill: share of the picture that the performer's path fills.
-        shake: pictures of camera shake and pan.
-        behind: metres from the performer to the wall.
-        walls: weights of `backdrop.WALLS`.
-        floors: weights of `backdrop.FLOORS`.
-        wall_colour: ranges of hue, saturation and value.
-        furniture: number of pieces.
-        windows: chance of one.
-        vivid: saturation of clothes.
-        bare: chance of bare arms, and of bare legs.
-        exposure: brightness.
-        warmth: colour temperature; 0 is neutral, 1 a light bulb, -1 the shade.
-        noise: standard deviation, of the full range.
-        blocks: steps of the compression's coarsest quantisation, of the full range.
-        bystanders: chance of one.
-        crossing: chance of things that cross.
-        screens: chance of a flickering one.
-        posts: chance of one in front.
-    """
-
-    name: str
-    actions: tuple[str, ...]
-    people: tuple[float, float, float]
-    yaw: Range
-    height: Range
-    distance: Range
-    fill: Range
-    shake: float
-    behind: Range
-    walls: tuple[float, ...]
-    floors: tuple[float, ...]
-    wall_colour: tuple[Range, Range, Range]
-    furniture: tuple[int, int]
-    windows: float
-    vivid: Range
-    bare: float
-    exposure: Range
-    warmth: Range
-    noise: Range
-    blocks: Range
-    bystanders: float
-    crossing: float
-    screens: float
-    posts: float
+    name: str  # e.g. "home"
+    actions: tuple[str, ...]  # the usual classes, sorted
+    people: tuple[float, float, float]  # shares of adults, children and the elderly
+    yaw: Range  # radians that the camera stands to the side of the performer's front
+    height: Range  # metres of the camera above the floor
+    distance: Range  # metres to the performer
+    fill: Range  # share of the picture that the performer's path fills
+    shake: float  # pictures of camera shake and pan
+    behind: Range  # metres from the performer to the wall
+    walls: tuple[float, ...]  # weights of `backdrop.WALLS`
+    floors: tuple[float, ...]  # weights of `backdrop.FLOORS`
+    wall_colour: tuple[Range, Range, Range]  # ranges of hue, saturation and value
+    furniture: tuple[int, int]  # number of pieces
+    windows: float  # chance of one
+    vivid: Range  # saturation of clothes
+    bare: float  # chance of bare arms, and of bare legs
+    exposure: Range  # brightness
+    warmth: Range  # colour temperature; 0 is neutral, 1 a light bulb, -1 the shade
+    noise: Range  # standard deviation, of the full range
+    blocks: Range  # steps of the compression's coarsest quantisation, of the full range
+    bystanders: float  # chance of one
+    crossing: float  # chance of things that cross
+    screens: float  # chance of a flickering one
+    posts: float  # chance of one in front
 
     def cohort(self, u: float) -> Cohort:
         """Which people a number in [0, 1) means."""
@@ -130,108 +93,55 @@ _HALL = (
     *("turn_around", "walk", *_ONLY_HALL),
 )
 
+# What differs between the domains: wide, home, hall.
+_TABLE: dict[str, tuple[Any, Any, Any]] = {
+    "people": ((0.6, 0.2, 0.2), (0.4, 0.25, 0.35), (0.75, 0.25, 0.0)),
+    "yaw": ((-1.0, 1.0), (-0.8, 0.8), (-1.0, 1.0)),
+    "height": ((0.5, 2.8), (1.2, 2.6), (0.4, 3.0)),
+    "distance": ((2.3, 7.0), (2.0, 3.6), (4.5, 9.0)),
+    "fill": ((0.75, 1.0), (0.8, 1.0), (0.7, 1.0)),
+    "shake": (0.05, 0.03, 0.07),
+    "behind": ((0.8, 5.0), (0.6, 2.0), (2.0, 7.0)),
+    "walls": (
+        (2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
+        (1.0, 2.0, 0.5, 0.0, 2.0, 1.5, 0.5),
+        (1.0, 0.5, 1.0, 2.5, 0.0, 1.0, 1.0),
+    ),
+    "floors": ((1.0, 1.0, 1.0, 1.0), (0.5, 2.0, 0.5, 0.0), (0.5, 0.5, 0.5, 3.0)),
+    "wall_colour": (
+        ((0.0, 1.0), (0.0, 0.6), (0.3, 0.95)),
+        ((0.02, 0.20), (0.10, 0.50), (0.25, 0.80)),
+        ((0.40, 0.75), (0.0, 0.40), (0.45, 1.0)),
+    ),
+    "furniture": ((0, 6), (2, 6), (0, 3)),
+    "windows": (0.35, 0.5, 0.3),
+    "vivid": ((0.0, 0.9), (0.0, 0.5), (0.4, 1.0)),
+    "bare": (0.4, 0.25, 0.7),
+    "exposure": ((0.7, 1.25), (0.6, 1.0), (0.8, 1.25)),
+    "warmth": ((-0.8, 1.0), (0.1, 1.2), (-1.0, 0.2)),
+    "noise": ((0.0, 0.03), (0.01, 0.04), (0.0, 0.02)),
+    "blocks": ((0.0, 0.08), (0.0, 0.06), (0.02, 0.10)),
+    "bystanders": (0.30, 0.15, 0.5),
+    "crossing": (0.30, 0.15, 0.5),
+    "screens": (0.2, 0.35, 0.05),
+    "posts": (0.20, 0.15, 0.15),
+}
+_ACTIONS = {"wide": set(NAMES) - {*_ONLY_HOME, *_ONLY_HALL}, "home": _HOME, "hall": _HALL}
 DOMAINS: dict[str, Domain] = {
-    domain.name: domain
-    for domain in (
-        Domain(
-            name="wide",
-            actions=tuple(sorted(set(NAMES) - set(_ONLY_HOME) - set(_ONLY_HALL))),
-            people=(0.6, 0.2, 0.2),
-            yaw=(-1.0, 1.0),
-            height=(0.5, 2.8),
-            distance=(2.3, 7.0),
-            fill=(0.75, 1.0),
-            shake=0.05,
-            behind=(0.8, 5.0),
-            walls=(2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
-            floors=(1.0, 1.0, 1.0, 1.0),
-            wall_colour=((0.0, 1.0), (0.0, 0.6), (0.3, 0.95)),
-            furniture=(0, 6),
-            windows=0.35,
-            vivid=(0.0, 0.9),
-            bare=0.4,
-            exposure=(0.7, 1.25),
-            warmth=(-0.8, 1.0),
-            noise=(0.0, 0.03),
-            blocks=(0.0, 0.08),
-            bystanders=0.30,
-            crossing=0.30,
-            screens=0.2,
-            posts=0.20,
-        ),
-        Domain(
-            name="home",
-            actions=tuple(sorted(_HOME)),
-            people=(0.4, 0.25, 0.35),
-            yaw=(-0.8, 0.8),
-            height=(1.2, 2.6),
-            distance=(2.0, 3.6),
-            fill=(0.8, 1.0),
-            shake=0.03,
-            behind=(0.6, 2.0),
-            walls=(1.0, 2.0, 0.5, 0.0, 2.0, 1.5, 0.5),
-            floors=(0.5, 2.0, 0.5, 0.0),
-            wall_colour=((0.02, 0.20), (0.10, 0.50), (0.25, 0.80)),
-            furniture=(2, 6),
-            windows=0.5,
-            vivid=(0.0, 0.5),
-            bare=0.25,
-            exposure=(0.6, 1.0),
-            warmth=(0.1, 1.2),
-            noise=(0.01, 0.04),
-            blocks=(0.0, 0.06),
-            bystanders=0.15,
-            crossing=0.15,
-            screens=0.35,
-            posts=0.15,
-        ),
-        Domain(
-            name="hall",
-            actions=tuple(sorted(_HALL)),
-            people=(0.75, 0.25, 0.0),
-            yaw=(-1.0, 1.0),
-            height=(0.4, 3.0),
-            distance=(4.5, 9.0),
-            fill=(0.7, 1.0),
-            shake=0.07,
-            behind=(2.0, 7.0),
-            walls=(1.0, 0.5, 1.0, 2.5, 0.0, 1.0, 1.0),
-            floors=(0.5, 0.5, 0.5, 3.0),
-            wall_colour=((0.40, 0.75), (0.0, 0.40), (0.45, 1.0)),
-            furniture=(0, 3),
-            windows=0.3,
-            vivid=(0.4, 1.0),
-            bare=0.7,
-            exposure=(0.8, 1.25),
-            warmth=(-1.0, 0.2),
-            noise=(0.0, 0.02),
-            blocks=(0.02, 0.10),
-            bystanders=0.5,
-            crossing=0.5,
-            screens=0.05,
-            posts=0.15,
-        ),
-    )
+    name: Domain(name, tuple(sorted(actions)), **{key: values[i] for key, values in _TABLE.items()})
+    for i, (name, actions) in enumerate(_ACTIONS.items())
 }
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One recording's setting.
+    """One recording's setting."""
 
-    Attributes:
-        domain: the kind of footage.
-        variety: how strongly each kind of difference shows.
-        place: seed of the place.
-        own: seed of the recording.
-        keep: 0 to 1, how much of view, room and light the place keeps from recording to recording.
-    """
-
-    domain: Domain
-    variety: Variety
-    place: int
-    own: int
-    keep: float = 0.0
+    domain: Domain  # the kind of footage
+    variety: Variety  # how strongly each kind of difference shows
+    place: int  # seed of the place
+    own: int  # seed of the recording
+    keep: float = 0.0  # 0 to 1, how much of view, room and light the place keeps from recording to recording
 
     def roll(self, part: str, count: int, keep: float = 0.0) -> Floats:
         """(count,) numbers uniform in [0, 1); the larger `keep` times the scene's own, the nearer to the place's."""
@@ -262,25 +172,15 @@ def rgb(hue: float, saturation: float, value: float) -> Floats:
 
 @dataclass(frozen=True)
 class Camera:
-    """A camera on its stand. Camera axes: x to the right, y up, z away; pixels count right and down.
+    """A camera on its stand. Camera axes: x to the right, y up, z away; pixels count right and down."""
 
-    Attributes:
-        yaw: radians to the side of the performer's front.
-        pitch: radians that it looks down.
-        roll: radians that it is tilted.
-        distance: metres, along the floor, to the middle of the floor.
-        height: metres.
-        focal: pixels.
-        centre: (x, y) pixel at which it looks.
-    """
-
-    yaw: float
-    pitch: float
-    roll: float
-    distance: float
-    height: float
-    focal: float = 1.0
-    centre: tuple[float, float] = (0.0, 0.0)
+    yaw: float  # radians to the side of the performer's front
+    pitch: float  # radians that it looks down
+    roll: float  # radians that it is tilted
+    distance: float  # metres, along the floor, to the middle of the floor
+    height: float  # metres
+    focal: float = 1.0  # pixels
+    centre: tuple[float, float] = (0.0, 0.0)  # (x, y) pixel at which it looks
 
     def see(self, points: Floats) -> tuple[Floats, Floats]:
         """Room metres (..., 3) to pixels (2, ...) and depth in metres (...)."""

@@ -15,41 +15,23 @@ SHAPES = ("sine", "lift", "bounce")
 
 @dataclass(frozen=True)
 class Score:
-    """Arrays over A actions, K key poses, S swings, C channels and the body measures.
+    """Arrays over A actions, K key poses, S swings, C channels and the body measures."""
 
-    Attributes:
-        seconds: (A,) usual durations.
-        moments: (A, K) times of the keys; padding keys lie beyond 1 and repeat the last pose.
-        twin: (A, K) for the last key of a loop the number of its first; for any other key its own.
-        poses: (A, K, C, measures) coefficients of the keys.
-        loose: (A, K, C) 1 where the size of gestures applies.
-        rest: (C, measures) coefficients of standing at rest.
-        swings: (A, S, C, measures) size of each swing, on the one channel that it moves.
-        beats: (A, S) start of each swing in its cycle.
-        times: (A, S) cycles for each cycle of the action.
-        shapes: (A, S) index into SHAPES.
-        cycles: (A,) cycles in the action.
-        during: (A, 2) first and last moment of the swings.
-        loops: (A, 2) first and last moment of the repeated part.
-        repeats: (A, 2) least and most repeats.
-        steady: (A,) whether movement from key to key is even.
-    """
-
-    seconds: NDArray[np.float64]
-    moments: NDArray[np.float64]
-    twin: NDArray[np.int64]
-    poses: NDArray[np.float32]
-    loose: NDArray[np.float32]
-    rest: NDArray[np.float32]
-    swings: NDArray[np.float32]
-    beats: NDArray[np.float64]
-    times: NDArray[np.float64]
-    shapes: NDArray[np.int64]
-    cycles: NDArray[np.float64]
-    during: NDArray[np.float64]
-    loops: NDArray[np.float64]
-    repeats: NDArray[np.int64]
-    steady: NDArray[np.bool_]
+    seconds: NDArray[np.float64]  # (A,) usual durations
+    moments: NDArray[np.float64]  # (A, K) times of the keys; padding keys lie beyond 1 and repeat the last pose
+    twin: NDArray[np.int64]  # (A, K) for the last key of a loop the number of its first; for any other key its own
+    poses: NDArray[np.float32]  # (A, K, C, measures) coefficients of the keys
+    loose: NDArray[np.float32]  # (A, K, C) 1 where the size of gestures applies
+    rest: NDArray[np.float32]  # (C, measures) coefficients of standing at rest
+    swings: NDArray[np.float32]  # (A, S, C, measures) size of each swing, on the one channel that it moves
+    beats: NDArray[np.float64]  # (A, S) start of each swing in its cycle
+    times: NDArray[np.float64]  # (A, S) cycles for each cycle of the action
+    shapes: NDArray[np.int64]  # (A, S) index into SHAPES
+    cycles: NDArray[np.float64]  # (A,) cycles in the action
+    during: NDArray[np.float64]  # (A, 2) first and last moment of the swings
+    loops: NDArray[np.float64]  # (A, 2) first and last moment of the repeated part
+    repeats: NDArray[np.int64]  # (A, 2) least and most repeats
+    steady: NDArray[np.bool_]  # (A,) whether movement from key to key is even
 
 
 def _coefficients(pose: Pose) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedaction.data.layout import Layout
 from fedaction.data.layout import layout as layout_named
 from fedaction.federation.seeds import numpy_generator
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.performance import Performance
 
 _KNOTS = 5  # points in time between which drift is interpolated
@@ -33,47 +33,32 @@ def _uniforms() -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Sensor:
-    """A depth camera, pose estimator or motion-capture system.
+    """A depth camera, pose estimator or motion-capture system."""
 
-    Attributes:
-        yaw: (least, most) radians that the camera stands to the side of where the performers face.
-        pitch: (least, most) radians that it looks down.
-        distance: (least, most) metres to the middle of the floor.
-        height: metres above the floor.
-        white: metres of independent noise at 3 m, grows with the square of depth.
-        drift: metres of slow error.
-        dropout: share of joints lost at any time; those far from the camera are lost more often.
-        hold: whether a lost joint keeps its last value; otherwise it is NaN.
-        bias: metres by which the device puts joints elsewhere than another would: a fixed offset per joint, along
-            the camera's axes.
-        device: which device's bias, when `bias` is not zero.
-    """
-
+    # (least, most) radians that the camera stands to the side of where the performers face
     yaw: tuple[float, float] = (-1.0, 1.0)
-    pitch: tuple[float, float] = (0.0, 0.25)
-    distance: tuple[float, float] = (2.5, 4.0)
-    height: float = 1.2
-    white: float = 0.02
-    drift: float = 0.035
-    dropout: float = 0.04
-    hold: bool = True
+    pitch: tuple[float, float] = (0.0, 0.25)  # (least, most) radians that it looks down
+    distance: tuple[float, float] = (2.5, 4.0)  # (least, most) metres to the middle of the floor
+    height: float = 1.2  # metres above the floor
+    white: float = 0.02  # metres of independent noise at 3 m, grows with the square of depth
+    drift: float = 0.035  # metres of slow error
+    dropout: float = 0.04  # share of joints lost at any time; those far from the camera are lost more often
+    hold: bool = True  # whether a lost joint keeps its last value; otherwise it is NaN
+    # metres by which the device puts joints elsewhere than another would: a fixed offset per joint, along the
+    # camera's axes
     bias: float = 0.0
-    device: int = 0
+    device: int = 0  # which device's bias, when `bias` is not zero
 
 
 @dataclass(frozen=True)
 class View:
-    """Where cameras stand. Camera axes: x to the camera's left, y up, z away from it.
+    """Where cameras stand. Camera axes: x to the camera's left, y up, z away from it."""
 
-    Attributes:
-        turn: (N, 3, 3) rotations from the room's axes to the camera's: camera = turn @ room + shift.
-        shift: (N, 3) metres.
-    """
+    # (N, 3, 3) rotations from the room's axes to the camera's: camera = turn @ room + shift
+    turn: Floats
+    shift: Floats  # (N, 3) metres
 
-    turn: NDArray[np.floating]
-    shift: NDArray[np.floating]
-
-    def of(self, positions: NDArray[np.floating]) -> NDArray[np.floating]:
+    def of(self, positions: Floats) -> Floats:
         """Room metres to camera metres, (..., 3, N, T)."""
         r = np.moveaxis(self.turn, 0, 2).astype(positions.dtype)[..., None]  # 3, 3, N, 1
         shift = self.shift.T.astype(positions.dtype)[..., None]
@@ -84,12 +69,7 @@ class View:
         return out
 
 
-def view(
-    yaw: NDArray[np.floating],
-    pitch: NDArray[np.floating],
-    distance: NDArray[np.floating],
-    height: float | NDArray[np.floating],
-) -> View:
+def view(yaw: Floats, pitch: Floats, distance: Floats, height: float | Floats) -> View:
     """Cameras that stand `yaw` to the side of the performers' front and look down by `pitch`; angles (N,)."""
     cy, sy = np.cos(np.pi + yaw), np.sin(np.pi + yaw)
     cp, sp = np.cos(pitch), np.sin(pitch)
@@ -111,16 +91,10 @@ def device_bias(device: int) -> NDArray[np.float32]:
 
 
 def skeletons(performance: Performance, layout: str | Layout, sensor: Sensor, seed: int) -> NDArray[np.float32]:
-    """What a sensor records of performances.
+    """What a sensor records of N performances of T frames, with the V joints of a layout.
 
-    Args:
-        performance: N performances of T frames.
-        layout: the recording's joints (V of them), by name or as an object.
-        sensor: the device.
-        seed: seed of the recording's noise and camera positions.
-
-    Returns:
-        (N, 1, T, V, 3) metres in camera axes: x to the camera's left, y up, z away from the camera.
+    Gives (N, 1, T, V, 3) metres in camera axes: x to the camera's left, y up, z away from the camera. The seed is
+    that of noise and camera positions.
     """
     shape = layout_named(layout) if isinstance(layout, str) else layout
     joints = list(shape.map_onto(BODY))

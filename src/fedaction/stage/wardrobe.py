@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
+from fedaction.stage.body import Floats
 from fedaction.stage.capsules import Paint
 from fedaction.stage.render import LIMBS
 from fedaction.stage.scene import Domain, between, rgb
-
-Floats = NDArray[np.floating]
 
 _PARTS = ("skin", "hair", "shirt", "trousers", "shoes")
 _STUDIO = np.array([[0.75, 0.58, 0.48], [0.18, 0.12, 0.08], [0.25, 0.40, 0.70], [0.22, 0.22, 0.26], [0.1, 0.1, 0.1]])
@@ -18,17 +16,11 @@ _OUTFITS = 3  # that one person owns
 
 
 def dress(person: int, domain: Domain, strength: float, u: float) -> tuple[Paint, Floats]:
-    """One of a person's outfits.
+    """One of the outfits of a person (`Actor.seed`), by the domain's fashion.
 
-    Args:
-        person: `Actor.seed`.
-        domain: its fashion.
-        strength: 0 is the studio's uniform, 1 the person's own clothes.
-        u: in [0, 1), which outfit; the first is worn most.
-
-    Returns:
-        What covers the limbs, in the order of `render.LIMBS`, and (limbs,) how thick they are relative to
-        `render.RADII`.
+    Of `strength`, 0 is the studio's uniform, 1 the person's own clothes; `u`, in [0, 1), says which outfit; the
+    first is worn most. Gives what covers the limbs, in the order of `render.LIMBS`, and (limbs,) how thick they
+    are relative to `render.RADII`.
     """
     body = numpy_generator(person, "body colours").random(6)
     worn = numpy_generator(person, "outfit", int(_OUTFITS * u * u)).random(20)

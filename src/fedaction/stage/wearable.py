@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedaction.federation.seeds import numpy_generator
-from fedaction.stage.body import BODY
+from fedaction.stage.body import BODY, Floats
 from fedaction.stage.performance import Performance
 
 GRAVITY = 9.81
@@ -32,18 +32,11 @@ def inertial(
     *,
     noise: float = 1.0,
 ) -> NDArray[np.float32]:
-    """What an inertial sensor worn by the performers measures.
+    """What an inertial sensor worn by N performers (`where` is a key of `MOUNTS`) measures, `rate_hz` times a second.
 
-    Args:
-        performance: N performances.
-        where: a key of `MOUNTS`.
-        rate_hz: samples a second.
-        seed: seed of noise and bias.
-        noise: 1 for a phone-grade sensor, 0 for a perfect one.
-
-    Returns:
-        (N, T', 6), T' = seconds * rate_hz: acceleration without gravity's fall (m/s^2, so a sensor at rest reads
-        +9.81 along its upward axis), then angular velocity (rad/s), both in the sensor's axes.
+    Gives (N, T', 6), T' = seconds * rate_hz: acceleration without gravity's fall (m/s^2, so a sensor at rest
+    reads +9.81 along its upward axis), then angular velocity (rad/s), both in the sensor's axes. `noise` is 1 for
+    a phone-grade sensor, 0 for a perfect one.
     """
     if where not in MOUNTS:
         raise KeyError(f"no sensor can be worn at {where!r}; there are {', '.join(MOUNTS)}")
@@ -83,11 +76,11 @@ def inertial(
     return np.clip(out, -_RANGE, _RANGE).astype(np.float32)
 
 
-def _unit(a: NDArray[np.floating]) -> NDArray[np.floating]:
+def _unit(a: Floats) -> Floats:
     return a / np.sqrt((a * a).sum(-1, keepdims=True) + 1e-12)
 
 
-def _smooth(track: NDArray[np.floating]) -> NDArray[np.floating]:
+def _smooth(track: Floats) -> Floats:
     """A short binomial filter along time, (N, T, 3)."""
     padded = np.concatenate([track[:, :1], track[:, :1], track, track[:, -1:], track[:, -1:]], axis=1)
     size = track.shape[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedaction.data.clips.cache import ClipCache, clip_folder
+from fedaction.data.clips.cache import ClipCache
 
 
 def source(tmp_path, name="video.mp4"):
@@ -143,9 +143,10 @@ def test_what_cannot_be_made_is_not_kept(tmp_path):
 
 def test_the_cache_is_where_the_others_are(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "there"))
-    assert clip_folder() == tmp_path / "there" / "clips" and clip_folder(tmp_path) == tmp_path / "clips"
+    assert ClipCache().folder == tmp_path / "there" / "clips" and ClipCache(tmp_path).folder == tmp_path / "clips"
     monkeypatch.delenv("FEDACTION_CACHE")
-    assert clip_folder() == Path.home() / ".cache" / "fedaction" / "clips"
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    assert ClipCache().folder == tmp_path / "home" / ".cache" / "fedaction" / "clips"
 
 
 def _work(folder, videos, failed):

@@ -14,12 +14,12 @@ import typer
 from typer.testing import CliRunner
 
 from fedaction.cli.features import features
-from fedaction.data.features import built_in, cached_features, extract, from_folder, from_store, load_features
+from fedaction.data.features import built_in, extract, from_folder, from_store, load_features, take_features
 from fedaction.data.features.make import from_cache
 from fedaction.data.features.recordings import from_public, read_wave
 from fedaction.data.features.store import FeatureSet, save_features
 from fedaction.data.layout import KINECT_V2
-from fedaction.data.store_file import StoreWriter
+from fedaction.data.store import StoreWriter
 from fedaction.federation.seeds import numpy_generator
 from tests.data.public.formats import person
 
@@ -148,16 +148,16 @@ def test_a_skeleton_store_through_the_cache(tmp_path: Path, monkeypatch: pytest.
     assert found.bodies == 2 and found.labels == ("a", "b", "a", "b") and len(found) == 4
     monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
     taken = built_in("skeleton", width=64, bodies=found.bodies)
-    first = cached_features(found, taken)
+    first = take_features(found, taken)
     (place,) = (tmp_path / "cache" / "features").iterdir()
     assert place.name.startswith("bodies-") and first.subjects == ("s0", "s1", "s0", "s1")
     stamp = os.stat(place / "features.npy").st_mtime_ns
-    assert np.array_equal(cached_features(found, taken).x, first.x)
+    assert np.array_equal(take_features(found, taken).x, first.x)
     assert os.stat(place / "features.npy").st_mtime_ns == stamp  # nothing was done again
     with (place / "features.npy").open("r+b") as file:
         file.truncate(200)
     with pytest.warns(UserWarning, match="made again"):
-        again = cached_features(found, taken)
+        again = take_features(found, taken)
     assert np.array_equal(again.x, extract(found, taken).x)
     with pytest.raises(ValueError, match="the extractor is for audio"):
         extract(found, built_in("audio"))

@@ -35,7 +35,7 @@ def test_units_and_shape() -> None:
 
 
 def test_faulty_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="none of the expected files: a<action>_s<person>_t<trial>_inertial"):
+    with pytest.raises(ValueError, match="none of the expected files: Inertial/a<action>_s<person>_t<trial>"):
         READER.find(tmp_path)
     path = write_mat(tmp_path / "a1_s1_t1_inertial.mat", "d_iner", np.zeros((9, 5)))
     with pytest.raises(ValueError, match=r"d_iner has shape \(9, 5\); expected \(samples, 6\)"):

@@ -1,8 +1,5 @@
 """How clips are changed while a network is fine-tuned: scaled, cut, mirrored, with other colours."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -23,29 +20,18 @@ from fedaction.data.clips.pixels import (
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Changes of a clip, the same for all its frames, from small draws on the CPU; pixels change on their device.
+    """Changes of a clip, the same for all its frames, from small draws on the CPU; pixels change on their device."""
 
-    Attributes:
-        frame: rows and columns of a frame.
-        size: of the square that is cut out.
-        scales: one is drawn, then the square lies anywhere; see `pretext.pixels.draw_view`.
-        flip: probability of being mirrored.
-        chance: of each of the three changes that follow; 0: none of them.
-        brightness: at most this is added or subtracted, of 255.
-        contrast: a factor within exp(+-contrast).
-        hue: at most this many steps of two degrees.
-        saturation: a factor within exp(+-saturation).
-    """
-
-    frame: tuple[int, int]
-    size: int
+    frame: tuple[int, int]  # rows and columns of a frame
+    size: int  # of the square that is cut out
+    # One is drawn, then the square lies anywhere; see `pixels.draw_view`
     scales: tuple[Scale, ...] = (112, 128, 144)
-    flip: float = 0.35
-    chance: float = 0.2
-    brightness: float = 32.0
-    contrast: float = 0.2
-    hue: float = 12.0
-    saturation: float = 0.1
+    flip: float = 0.35  # probability of being mirrored
+    chance: float = 0.2  # of each of the three changes that follow; 0: none of them
+    brightness: float = 32.0  # at most this is added or subtracted, of 255
+    contrast: float = 0.2  # a factor within exp(+-contrast)
+    hue: float = 12.0  # at most this many steps of two degrees
+    saturation: float = 0.1  # a factor within exp(+-saturation)
 
     def draw(self, count: int, random: torch.Generator) -> dict[str, Tensor]:
         """What happens to each of `count` clips; every tensor has a row for each."""

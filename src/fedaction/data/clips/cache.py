@@ -23,6 +23,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fedaction.data.clips.picture import Pixels
+from fedaction.data.files import cache_root
 
 _VERSION = 1  # raised whenever the same files give other clips
 _MARK = b"CRC\n"
@@ -31,26 +32,17 @@ _ROOM = 0.9  # of the limit is left when it has been passed, so that not every n
 _ABANDONED = 3600.0  # seconds after which an unfinished file is nobody's
 
 
-def clip_folder(cache: str | Path | None = None) -> Path:
-    """Where clips are kept: below $FEDACTION_CACHE, else ~/.cache/fedaction."""
-    if not cache:
-        cache = os.environ.get("FEDACTION_CACHE") or Path.home() / ".cache" / "fedaction"
-    return Path(cache).absolute() / "clips"
-
-
 class ClipCache:
     """A bounded folder of decoded clips, for any number of threads and processes."""
 
     def __init__(self, cache: str | Path | None = None, limit_bytes: int = 20 * 2**30) -> None:
-        """Makes the folder if it is not there.
+        """Makes the folder `clips` in that of the cache, if it is not there.
 
-        Args:
-            cache: folder of the cache; default: $FEDACTION_CACHE, else ~/.cache/fedaction. Clips are in clips/ in it.
-            limit_bytes: of all entries together.
+        The cache is $FEDACTION_CACHE, else ~/.cache/fedaction, where none is given. `limit_bytes` are all entries'.
         """
         if limit_bytes < 1:
             raise ValueError(f"the cache needs a limit of at least 1 byte, got {limit_bytes}")
-        self.folder = clip_folder(cache)
+        self.folder = cache_root(cache) / "clips"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.limit_bytes = limit_bytes
         self._lock = threading.Lock()
@@ -60,10 +52,8 @@ class ClipCache:
     def clips(self, source: str | Path, how: Mapping[str, object], make: Callable[[], Pixels]) -> Pixels:
         """Clips of a source, (N, T, H, W, 3) uint8: from the cache, mapped into memory and read-only, or made.
 
-        Args:
-            source: the file they are made of.
-            how: all else that decides them, as JSON values.
-            make: makes them. What it raises is passed on, and nothing is kept.
+        `how` is all besides the source's file that decides them, as JSON values. What `make` raises is passed
+        on, and nothing is kept.
         """
         path = self.folder / f"{_digest(Path(source), how)}.npy"
         clips = self._read(path)

@@ -22,17 +22,12 @@ TestOn = Literal["own", "set"]
 
 @dataclass(frozen=True)
 class Division:
-    """Which recordings each client has.
+    """Which recordings each client has."""
 
-    Attributes:
-        parts: for each client the positions of its recordings, without test recordings that all clients share.
-        names: of the clients, (C,).
-        test_on: see `divide_videos`.
-    """
-
-    parts: tuple[partition.Indices, ...]
-    names: tuple[str, ...]
-    test_on: TestOn = "own"
+    # For each client the positions of its recordings, without test recordings that all clients share
+    shares: tuple[partition.Indices, ...]
+    names: tuple[str, ...]  # of the clients, (C,)
+    test_on: TestOn = "own"  # see `divide_videos`
 
     def deal(self, pool: ClientData) -> tuple[list[ClientData], list[Issue]]:
         """Clients that have the clips of a pool, whose `recording` is a position; and those that have nothing left.
@@ -42,8 +37,8 @@ class Division:
         assert isinstance(pool.train, Clips) and isinstance(pool.test, Clips)
         dealt: list[ClientData] = []
         empty: list[Issue] = []
-        for part, name in zip(self.parts, self.names, strict=True):
-            numbers, own, test = torch.from_numpy(part), f"{pool.info.id}-{name}", pool.test
+        for share, name in zip(self.shares, self.names, strict=True):
+            numbers, own, test = torch.from_numpy(share), f"{pool.info.id}-{name}", pool.test
             train = pool.train.pick(torch.isin(pool.train.recording, numbers))
             if self.test_on == "own":
                 test = test.pick(torch.isin(test.recording, numbers))
@@ -96,40 +91,40 @@ def divide_videos(
             raise ValueError(
                 f"{videos.name} does not say the {by} of each video: divide it otherwise, e.g. in equal shares"
             )
-        parts, report = partition.by_subject(labels[dealt], owners, clients=clients, seed=seed)
-        parts = [dealt[part] for part in parts]
+        shares, report = partition.by_subject(labels[dealt], owners, clients=clients, seed=seed)
+        shares = [dealt[share] for share in shares]
         if test_on == "own":
-            _check_sides(videos, parts, report.clients, by)
-        return Division(tuple(parts), report.clients, test_on)
+            _check_sides(videos, shares, report.clients, by)
+        return Division(tuple(shares), report.clients, test_on)
     if clients is None:
         raise ValueError(f"say how many clients to divide the videos among (by {by!r})")
     if by in ("equal", "classes"):  # training and test videos each
         sides = [numbers["train"], numbers["test"]] if test_on == "own" else [numbers["train"]]
-        shares = [
+        divisions = [
             partition.iid(labels[side], clients=clients, seed=derive(seed, "videos", i))
             if by == "equal"
             else partition.by_classes(labels[side], clients=clients, each=shards, seed=seed)
             for i, side in enumerate(sides)
         ]
-        each = [[side[part] for part in parts] for side, (parts, _) in zip(sides, shares, strict=True)]
+        each = [[side[share] for share in shares] for side, (shares, _) in zip(sides, divisions, strict=True)]
         whole = tuple(np.sort(np.concatenate(own)) for own in zip(*each, strict=True))
-        return Division(whole, shares[0][1].clients, test_on)
+        return Division(whole, divisions[0][1].clients, test_on)
     if by not in ("dirichlet", "shards"):
         known = "camera, person, group, equal, dirichlet, shards or classes"
         raise ValueError(f"videos cannot be divided by {by!r}: {known}")
-    parts, report = partition.divide(
+    shares, report = partition.divide(
         labels[dealt], None, by=by, clients=clients, alpha=alpha, shards=shards, seed=seed
     )
-    return Division(tuple(dealt[part] for part in parts), report.clients, test_on)
+    return Division(tuple(dealt[share] for share in shares), report.clients, test_on)
 
 
-def _check_sides(videos: VideoSet, parts: Sequence[partition.Indices], names: Sequence[str], by: str) -> None:
+def _check_sides(videos: VideoSet, shares: Sequence[partition.Indices], names: Sequence[str], by: str) -> None:
     """Refuses a division that leaves clients without training or without test videos by its nature."""
     for side, what in (("train", "to train on"), ("test", "to test on")):
         lacking = [
             name
-            for name, part in zip(names, parts, strict=True)
-            if not any(videos.samples[n].split == side for n in part.tolist())
+            for name, share in zip(names, shares, strict=True)
+            if not any(videos.samples[n].split == side for n in share.tolist())
         ]
         if lacking:
             raise ValueError(

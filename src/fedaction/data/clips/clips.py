@@ -1,8 +1,5 @@
 """Clips cut from recordings: what engines and trainers read, wherever the recordings' frames are."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import hashlib
@@ -26,27 +23,16 @@ _BATCH = 16  # clips that are decoded or hashed at a time
 
 @dataclass(eq=False)
 class Clips:
-    """Clips of recordings, (frames, H, W, 3) uint8. Is a `Samples`.
+    """Clips of recordings, (frames, H, W, 3) uint8. Is a `Samples`."""
 
-    Attributes:
-        recordings: what they are cut from.
-        spans: where each one lies; where they are drawn anew, where it lies if nothing is drawn.
-        frames: of a clip.
-        anew: whether each is cut from another place of its recording whenever it is trained on.
-        digest: a hash of what they are, where that is known without looking at every pixel.
-        labels: see `Samples.labels`.
-        subjects: see `Samples.subjects`.
-        recording: see `Samples.recording`.
-    """
-
-    recordings: Recordings
-    spans: Spans
-    frames: int
-    anew: bool = False
-    digest: str = ""
-    labels: Tensor = field(init=False, repr=False)
-    subjects: tuple[str, ...] = field(init=False, repr=False)
-    recording: Tensor = field(init=False, repr=False)
+    recordings: Recordings  # what they are cut from
+    spans: Spans  # where each one lies; where they are drawn anew, where it lies if nothing is drawn
+    frames: int  # of a clip
+    anew: bool = False  # whether each is cut from another place of its recording whenever it is trained on
+    digest: str = ""  # a hash of what they are, where that is known without looking at every pixel
+    labels: Tensor = field(init=False, repr=False)  # see `Samples.labels`
+    subjects: tuple[str, ...] = field(init=False, repr=False)  # see `Samples.subjects`
+    recording: Tensor = field(init=False, repr=False)  # see `Samples.recording`
 
     def __post_init__(self) -> None:
         row, who = self.spans.row, self.recordings.subjects

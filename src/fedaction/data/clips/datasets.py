@@ -8,7 +8,7 @@ from typing import Any
 
 from fedaction.data.clips.folders import airtlab, utd_depth, video_folders
 from fedaction.data.clips.listed import hmdb51, kinetics400, ucf101
-from fedaction.data.clips.videos import VideoSample, VideoSet
+from fedaction.data.clips.videos import VideoSet
 
 DATASETS: dict[str, Callable[..., VideoSet]] = {
     "ucf101": ucf101,
@@ -18,19 +18,6 @@ DATASETS: dict[str, Callable[..., VideoSet]] = {
     "utd_depth": utd_depth,
     "folders": video_folders,
 }
-
-__all__ = [
-    "DATASETS",
-    "VideoSample",
-    "VideoSet",
-    "airtlab",
-    "hmdb51",
-    "kinetics400",
-    "ucf101",
-    "utd_depth",
-    "video_folders",
-    "video_set",
-]
 
 
 def video_set(kind: str, root: str | Path, **options: Any) -> VideoSet:

@@ -41,21 +41,13 @@ class PastEndError(VideoError):
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What a file says of itself, except for height and width, which are those of its first picture.
+    """What a file says of itself, except for height and width, which are those of its first picture."""
 
-    Attributes:
-        frames: as the header says, which may be wrong; None: it does not say.
-        fps: frames a second, on average; None: unknown.
-        height: in pixels, as displayed.
-        width: in pixels, as displayed.
-        seconds: None: unknown.
-    """
-
-    frames: int | None
-    fps: float | None
-    height: int
-    width: int
-    seconds: float | None
+    frames: int | None  # as the header says, which may be wrong; None: it does not say
+    fps: float | None  # frames a second, on average; None: unknown
+    height: int  # in pixels, as displayed
+    width: int  # in pixels, as displayed
+    seconds: float | None  # None: unknown
 
 
 def probe(path: str | Path) -> VideoInfo:
@@ -94,11 +86,8 @@ def stream(
 ) -> Iterator[Pixels]:
     """All frames of a file, one after another, each (H, W, 3) uint8 and the caller's own.
 
-    Args:
-        path: the file. It is closed when the last frame has been given, or when the iterator is closed.
-        short_side: pixels of the shorter side after scaling; None: not scaled.
-        crop: cut this square from the centre.
-        threads: that decode; more than one lets a camera's stream be decoded faster; 0: one for each core.
+    The file is closed when the last frame has been given, or when the iterator is closed. `threads` decode, which
+    helps with a camera's stream; 0: one for each core. For the other arguments see `read_clips`.
     """
     path = Path(path)
     painter, empty = Painter(path, short_side, crop), True

@@ -20,12 +20,9 @@ def read_depth(path: str | Path, side: int = 0, crop: int = 0) -> Pixels:
     """A depth file of UTD-MHAD (.mat) as pictures, (T, H, W, 3) uint8.
 
     Near is bright and far is dark, linear over `DEPTH_RANGE` and cut off at its ends; 0 is where nothing was
-    measured, which in these files is all but the person. The three channels are equal.
-
-    Args:
-        path: the file.
-        side: pixels of the shorter side after scaling; 0: not scaled.
-        crop: side of the square that is then cut from the middle; 0: the whole picture.
+    measured, which in these files is all but the person. The three channels are equal. `side` is the pixels of
+    the shorter side after scaling, `crop` the side of the square that is then cut from the middle; 0: neither is
+    done.
     """
     pictures = _shade(_read(Path(path)))[..., None]
     if side:

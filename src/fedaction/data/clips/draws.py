@@ -1,8 +1,5 @@
 """Small random draws for clips: on the CPU, from the generator that is given and from nothing else."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

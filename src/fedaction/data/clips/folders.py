@@ -10,14 +10,23 @@ from typing import Literal
 
 import numpy as np
 
+from fedaction.data.clips.depth import read_depth
 from fedaction.data.clips.videos import SUFFIXES, Side, VideoSample, VideoSet, folder, relative, videos_below
 from fedaction.data.dataset import Issue
 from fedaction.data.features.clients import split as split_evenly
-from fedaction.data.public.files import list_numbered
+from fedaction.data.public.files import NumberedFiles
 from fedaction.data.public.utd_mhad import CLASSES as UTD_CLASSES
 
 _SPLITS: dict[str, Side] = {"train": "train", "val": "test", "validation": "test", "test": "test"}
-_DEPTH = re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_t\d+)_depth\.mat")
+_DEPTH = NumberedFiles(
+    name="utd_depth",
+    about="UTD-MHAD's depth camera; expects a<action>_s<person>_t<trial>_depth.mat, as in UTD-MHAD's Depth folder",
+    pattern=re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_t\d+)_depth\.mat"),
+    classes=UTD_CLASSES,
+    train=(1, 3, 5, 7),
+    test=(2, 4, 6, 8),
+    parse=read_depth,
+)
 _VIOLENCE = ("non-violent", "violent")
 _AIRTLAB_LABELS = {"non-violent": "nonviolent-action-classes.csv", "violent": "violent-action-classes.csv"}
 
@@ -38,7 +47,7 @@ def video_folders(root: str | Path, *, test: float = 0.25, person: str | None = 
     rows = _by_class(root)
     classes = tuple(sorted({action for _, action in rows}))
     labels = np.array([classes.index(action) for _, action in rows], dtype=np.int64)
-    tested = _tested(labels, test, seed, root)
+    tested = _choose_test(labels, test, seed, root)
     samples = [
         VideoSample(path, relative(path, root), int(label), "test" if out else "train", _person(path, root, person))
         for (path, _), label, out in zip(rows, labels, tested, strict=True)
@@ -119,7 +128,7 @@ def airtlab(
     classes = _VIOLENCE if task == "violence" else tuple(sorted({row[1] for row in rows}))
     performances = sorted({row[2] for row in rows})
     labels = np.array([classes.index(performed[name]) for name in performances], dtype=np.int64)
-    tested = dict(zip(performances, _tested(labels, test, seed, root).tolist(), strict=True))
+    tested = dict(zip(performances, _choose_test(labels, test, seed, root).tolist(), strict=True))
     samples = [
         VideoSample(
             path,
@@ -149,15 +158,12 @@ def utd_depth(
     if split not in ("people", "share"):
         raise ValueError(f'split must be "people" or "share", got {split!r}')
     root = folder(root, "UTD-MHAD's depth clips are read from a folder with aA_sS_tT_depth.mat")
-    expected = "a<action>_s<person>_t<trial>_depth.mat, as in UTD-MHAD's Depth folder"
-    listing = list_numbered(
-        root, _DEPTH, classes=UTD_CLASSES, train=(1, 3, 5, 7), test=(2, 4, 6, 8), expected=expected
-    )
+    listing = _DEPTH.find(root)
     files = [(source.path, source.samples[0]) for source in listing.sources]
     labels = np.array([UTD_CLASSES.index(sample.label) for _, sample in files], dtype=np.int64)
     tested = [sample.splits["cross_subject"] == "test" for _, sample in files]
     if split == "share":
-        tested = _tested(labels, test, seed, root).tolist()
+        tested = _choose_test(labels, test, seed, root).tolist()
     samples = [
         VideoSample(path, relative(path, root), int(label), "test" if out else "train", person=sample.subject)
         for (path, sample), label, out in zip(files, labels, tested, strict=True)
@@ -165,7 +171,7 @@ def utd_depth(
     return VideoSet("utd_depth", UTD_CLASSES, tuple(samples), listing.issues)
 
 
-def _tested(labels: np.ndarray, test: float, seed: int, root: Path) -> np.ndarray:
+def _choose_test(labels: np.ndarray, test: float, seed: int, root: Path) -> np.ndarray:
     if not 0 < test < 1:
         raise ValueError(f"the share of test videos must lie between 0 and 1, got {test}")
     if len(labels) < 2:

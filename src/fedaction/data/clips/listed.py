@@ -34,13 +34,9 @@ def ucf101(
 ) -> VideoSet:
     """UCF-101: <class>/v_<class>_gGG_cCC.avi, with trainlist0N.txt, testlist0N.txt and classInd.txt.
 
-    The 25 groups of a class are taken to be people: clips of one group share person and place.
-
-    Args:
-        root: folder with a folder of videos per class.
-        lists: folder of the three lists; None: anywhere below root.
-        fold: 1, 2 or 3.
-        missing: what to do where a list names files that are not there.
+    The 25 groups of a class are taken to be people: clips of one group share person and place. The lists of a
+    fold (1, 2 or 3) are in the folder `lists`, or anywhere below root; `missing` says what to do about files they
+    name that are not there.
     """
     what = "UCF-101 is read from a folder of videos per class"
     root = folder(root, what)
@@ -79,13 +75,7 @@ def hmdb51(
 ) -> VideoSet:
     """HMDB-51: <action>/<clip>.avi, with <action>_test_splitN.txt: clips with 0 (unused), 1 (train) or 2 (test).
 
-    Clips of one source video have one group; who is in them is not known.
-
-    Args:
-        root: folder with a folder of videos per action.
-        lists: folder of the 51 lists; None: anywhere below root.
-        fold: 1, 2 or 3.
-        missing: what to do where a list names files that are not there.
+    Clips of one source video have one group; who is in them is not known. For the arguments see `ucf101`.
     """
     root = folder(root, "HMDB-51 is read from a folder of videos per action")
     wanted = f"<action>_test_split{fold}.txt"

@@ -4,9 +4,6 @@ Colours follow the reference's order of magnitude and units: brightness is added
 steps of two degrees. A number that leaves a clip as it is stands for a change that was not drawn.
 """
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -30,20 +27,13 @@ def draw_view(
     *,
     flip: float = 0.0,
 ) -> dict[str, Tensor]:
-    """How recordings are scaled, where a square is cut out, and whether it is mirrored.
+    """How recordings (T, H, W, 3) are scaled, where a square of `size` is cut out, and whether it is mirrored.
 
-    Args:
-        count: of recordings.
-        shape: (T, H, W, 3) of a recording.
-        size: of the square.
-        scales: one of them is drawn; for squares of 112 pixels, other squares scale them along.
-        random: a CPU generator.
-        flip: probability of being mirrored.
-
-    Returns:
-        `scaled` and `corner` (count, 2) int64, rows before columns; `flip` (count,) bool.
+    One of the scales is drawn, which are for squares of 112 pixels: other squares scale them along. `flip` is the
+    probability of being mirrored. Gives `scaled` and `corner` (count, 2) int64, rows before columns; `flip`
+    (count,) bool.
     """
-    sides = torch.tensor([_scaled(shape[1], shape[2], scale, size / REFERENCE) for scale in scales])
+    sides = torch.tensor([_scale(shape[1], shape[2], scale, size / REFERENCE) for scale in scales])
     scaled = sides[below(torch.full((count,), len(scales)), random)]
     if int(sides.min()) < size:
         raise ValueError(f"scales {tuple(scales)} leave less than the {REFERENCE} pixels that are cut out")
@@ -51,7 +41,7 @@ def draw_view(
     return {"scaled": scaled, "corner": corner, "flip": uniform((count,), random) < flip}
 
 
-def _scaled(height: int, width: int, scale: Scale, unit: float) -> tuple[int, int]:
+def _scale(height: int, width: int, scale: Scale, unit: float) -> tuple[int, int]:
     """Rows and columns after scaling."""
     if isinstance(scale, int):
         factor = round(scale * unit) / min(height, width)
@@ -120,12 +110,12 @@ def with_hue(x: Tensor, hue: Tensor, saturation: Tensor) -> Tensor:
     on = (hue != 0) | (saturation != 1)
     if x.device.type == "cpu":
         y = x.clone()
-        y[on] = _turned(x[on], hue[on], saturation[on])
+        y[on] = _turn(x[on], hue[on], saturation[on])
         return y
-    return torch.where(_over(on, x), _turned(x, hue, saturation), x)  # to know which are on, we would have to wait
+    return torch.where(_over(on, x), _turn(x, hue, saturation), x)  # to know which are on, we would have to wait
 
 
-def _turned(x: Tensor, hue: Tensor, saturation: Tensor) -> Tensor:
+def _turn(x: Tensor, hue: Tensor, saturation: Tensor) -> Tensor:
     red, green, blue = x.unbind(-1)
     top, spread = x.amax(-1), x.amax(-1) - x.amin(-1)
     part = spread.clamp(min=1e-6)

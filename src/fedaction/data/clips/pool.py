@@ -1,8 +1,5 @@
 """A set of video files as clips in one place: held in memory where there is room, else decoded as they are wanted."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import hashlib
@@ -34,22 +31,15 @@ MEMORY = 8 * 2**30
 
 @dataclass(frozen=True)
 class Choice:
-    """Which clips of recordings are taken.
+    """Which clips of recordings are taken."""
 
-    Attributes:
-        train_clips: of each recording for training; 0: as many as do not overlap.
-        fresh: whether these are from other places of the recording whenever they are trained on; else they are drawn
-            once, from a generator of the recording's own, by its name.
-        test_clips: of each recording for test, evenly spread; 0: all that do not overlap, as the papers test.
-        whole: none of this, but whole recordings of any length, for `recordings_of`.
-        seed: of clips that are drawn once.
-    """
-
-    train_clips: int = 1
+    train_clips: int = 1  # of each recording for training; 0: as many as do not overlap
+    # Whether these are from other places of the recording whenever they are trained on; else they are drawn once,
+    # from a generator of the recording's own, by its name
     fresh: bool = True
-    test_clips: int = 0
-    whole: bool = False
-    seed: int = 0
+    test_clips: int = 0  # of each recording for test, evenly spread; 0: all that do not overlap, as the papers test
+    whole: bool = False  # none of this, but whole recordings of any length, for `recordings_of`
+    seed: int = 0  # of clips that are drawn once
 
     def __post_init__(self) -> None:
         if min(self.train_clips, self.test_clips) < 0:

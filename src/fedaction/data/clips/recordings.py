@@ -4,9 +4,6 @@ A clip that reaches past its recording's end is filled by repeating the frames i
 begin there is moved forward. So it is wherever the frames are.
 """
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import warnings
@@ -108,21 +105,13 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """Frames in video files; clips are decoded, by threads, when they are wanted. Is a `FrameStore`.
+    """Frames in video files; clips are decoded, by threads, when they are wanted. Is a `FrameStore`."""
 
-    Attributes:
-        paths: (R,) files.
-        side: frames are brought to this shorter side, in pixels.
-        crop: side of the square that is kept from their middle.
-        cache: of decoded clips, or None.
-        device: where clips go.
-    """
-
-    paths: Sequence[Path] = field(repr=False)
-    side: int
-    crop: int
-    cache: ClipCache | None = None
-    device: torch.device = _CPU
+    paths: Sequence[Path] = field(repr=False)  # (R,) files
+    side: int  # frames are brought to this shorter side, in pixels
+    crop: int  # side of the square that is kept from their middle
+    cache: ClipCache | None = None  # of decoded clips, or None
+    device: torch.device = _CPU  # where clips go
     resident = False
 
     @property
@@ -161,35 +150,26 @@ class Streamed:
     def _read(self, row: int, starts: list[int], stride: int, frames: int, keep: bool) -> Pixels:
         path = self.paths[row]
         how = {"starts": starts, "frames": frames, "stride": stride, "side": self.side, "crop": self.crop}
-        return self._cached(path, how, partial(read_spans, path, starts, frames, stride, self.side, self.crop), keep)
+        return self._take(path, how, partial(read_spans, path, starts, frames, stride, self.side, self.crop), keep)
 
     def _whole(self, path: Path) -> Pixels:
         how = {"whole": [self.side, self.crop]}
-        return self._cached(path, how, lambda: read_whole(path, self.side, self.crop)[None])[0]
+        return self._take(path, how, lambda: read_whole(path, self.side, self.crop)[None])[0]
 
-    def _cached(self, path: Path, how: Mapping[str, object], make: Callable[[], Pixels], keep: bool = True) -> Pixels:
+    def _take(self, path: Path, how: Mapping[str, object], make: Callable[[], Pixels], keep: bool = True) -> Pixels:
         return make() if self.cache is None or not keep else self.cache.clips(path, how, make)
 
 
 @dataclass(frozen=True, eq=False)
 class Recordings:
-    """Labelled recordings of one split.
+    """Labelled recordings of one split."""
 
-    Attributes:
-        store: their frames, among those of others.
-        rows: (R,) int64, which of the store's recordings they are.
-        lengths: (R,) int64 frames that they count as having; the store may have fewer of some.
-        labels: (R,) int64.
-        numbers: (R,) int64; rows with the same number are parts of one recording.
-        subjects: (R,) who performs; empty where that is not known.
-    """
-
-    store: FrameStore
-    rows: Tensor
-    lengths: Tensor
-    labels: Tensor
-    numbers: Tensor
-    subjects: tuple[str, ...] = field(default=(), repr=False)
+    store: FrameStore  # their frames, among those of others
+    rows: Tensor  # (R,) int64, which of the store's recordings they are
+    lengths: Tensor  # (R,) int64 frames that they count as having; the store may have fewer of some
+    labels: Tensor  # (R,) int64
+    numbers: Tensor  # (R,) int64; rows with the same number are parts of one recording
+    subjects: tuple[str, ...] = field(default=(), repr=False)  # (R,) who performs; empty where that is not known
 
     def __len__(self) -> int:
         return len(self.rows)

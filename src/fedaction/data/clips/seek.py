@@ -16,15 +16,10 @@ _REORDERED = 64  # packets; how much later than its turn a frame can be stored, 
 
 @dataclass(frozen=True)
 class KeyFrame:
-    """Where decoding can begin.
+    """Where decoding can begin."""
 
-    Attributes:
-        number: of the frame.
-        dts: what to seek to; the time it is shown would find a later key frame where frames are reordered.
-    """
-
-    number: int
-    dts: int
+    number: int  # of the frame
+    dts: int  # what to seek to; the time it is shown would find a later key frame where frames are reordered
 
 
 class FrameIndex:
@@ -53,11 +48,7 @@ class FrameIndex:
 def index_of(container: str, codec: str, packets: Iterable[Any], last: int) -> FrameIndex | None:
     """An index up to frame `last`, from packets alone; None: this file's times are not to be trusted.
 
-    Args:
-        container: names of the format, separated by commas.
-        codec: name of the codec.
-        packets: PyAV packets of one stream, in the order of the file.
-        last: frame to know.
+    `container` is the names of the format, separated by commas; PyAV's packets are in the order of the file.
     """
     if not _CONTAINERS.intersection(container.split(",")) or codec not in _CODECS:
         return None

@@ -1,8 +1,5 @@
 """What a clip is, and where the clips of recordings begin."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -17,19 +14,12 @@ _MOST_FRAMES, _MOST_SIDE = 4096, 4096
 
 @dataclass(frozen=True)
 class ClipSpec:
-    """What a clip is.
+    """What a clip is."""
 
-    Attributes:
-        frames: T.
-        stride: from one frame to the next, in frames of the recording; less where the recording is too short.
-        side: pixels of the shorter side after scaling.
-        crop: side of the square that is then kept from the middle; 0: as large as it can be, which is `side`.
-    """
-
-    frames: int = 8
-    stride: int = 1
-    side: int = 128
-    crop: int = 0
+    frames: int = 8  # T
+    stride: int = 1  # from one frame to the next, in frames of the recording; less where the recording is too short
+    side: int = 128  # pixels of the shorter side after scaling
+    crop: int = 0  # side of the square that is then kept from the middle; 0: as large as it can be, which is `side`
 
     def __post_init__(self) -> None:
         if not 1 <= self.frames <= _MOST_FRAMES or self.stride < 1:
@@ -50,17 +40,11 @@ class ClipSpec:
 
 
 class Spans(NamedTuple):
-    """Clips: (N,) int64 each.
+    """Clips: (N,) int64 each."""
 
-    Attributes:
-        row: which of the recordings.
-        start: its frame that comes first.
-        stride: from one frame of the clip to the next.
-    """
-
-    row: Tensor
-    start: Tensor
-    stride: Tensor
+    row: Tensor  # which of the recordings
+    start: Tensor  # its frame that comes first
+    stride: Tensor  # from one frame of the clip to the next
 
     def pick(self, clips: Tensor) -> Spans:
         """Some of the clips, (n,) int64 or (N,) bool."""
@@ -70,8 +54,7 @@ class Spans(NamedTuple):
 def free_space(lengths: Tensor, frames: int, stride: int) -> tuple[Tensor, Tensor]:
     """Where clips fit into recordings of (R,) frames.
 
-    Returns:
-        (R,) strides, the largest up to `stride` that fits, and (R,) the last frame at which a clip may begin.
+    Gives (R,) strides, the largest up to `stride` that fits, and (R,) the last frame at which a clip may begin.
     """
     strides = ((lengths - 1) // max(frames - 1, 1)).clamp(1, stride)
     return strides, (lengths - (frames - 1) * strides - 1).clamp(min=0)

@@ -24,42 +24,26 @@ _NAMED = 3  # of many, in a message
 
 @dataclass(frozen=True)
 class VideoSample:
-    """One labelled file.
+    """One labelled file."""
 
-    Attributes:
-        path: the file.
-        name: unique in its set and stable: the path below the set's folder.
-        label: index into the set's classes.
-        split: what it is for.
-        person: who performs; "" where unknown. UCF-101 has groups of clips by one person: its group.
-        group: what must stay together, e.g. the source video or the performance seen by several cameras; "": nothing.
-        camera: that took it; "" where unknown.
-    """
-
-    path: Path
-    name: str
-    label: int
-    split: Side
-    person: str = ""
+    path: Path  # the file
+    name: str  # unique in its set and stable: the path below the set's folder
+    label: int  # index into the set's classes
+    split: Side  # what it is for
+    person: str = ""  # who performs; "" where unknown. UCF-101 has groups of clips by one person: its group.
+    # What must stay together, e.g. the source video or the performance seen by several cameras; "": nothing.
     group: str = ""
-    camera: str = ""
+    camera: str = ""  # that took it; "" where unknown
 
 
 @dataclass(frozen=True)
 class VideoSet:
-    """Labelled videos.
+    """Labelled videos."""
 
-    Attributes:
-        name: of the dataset.
-        classes: action names in label order.
-        samples: in a fixed order.
-        issues: what was left out, and why.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    samples: tuple[VideoSample, ...] = field(repr=False)
-    issues: tuple[Issue, ...] = field(default=(), repr=False)
+    name: str  # of the dataset
+    classes: tuple[str, ...]  # action names in label order
+    samples: tuple[VideoSample, ...] = field(repr=False)  # in a fixed order
+    issues: tuple[Issue, ...] = field(default=(), repr=False)  # what was left out, and why
 
     def __len__(self) -> int:
         return len(self.samples)

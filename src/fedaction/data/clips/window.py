@@ -1,8 +1,5 @@
 """The part of a frame that a network sees: the middle, or a random place."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -15,34 +12,21 @@ from fedaction.data.client import ClientData
 
 
 class Cut(NamedTuple):
-    """Where a window lies in each of (N,) clips' frames, and whether it is mirrored.
+    """Where a window lies in each of (N,) clips' frames, and whether it is mirrored."""
 
-    Attributes:
-        top: (N,) int64 first row; rows outside the frame repeat its edge.
-        left: (N,) int64 first column, likewise.
-        mirrored: (N,) bool.
-    """
-
-    top: Tensor
-    left: Tensor
-    mirrored: Tensor
+    top: Tensor  # (N,) int64 first row; rows outside the frame repeat its edge
+    left: Tensor  # (N,) int64 first column, likewise
+    mirrored: Tensor  # (N,) bool
 
 
 @dataclass(frozen=True)
 class Window:
-    """The part of a frame that a network sees.
+    """The part of a frame that a network sees."""
 
-    Attributes:
-        size: rows and columns of the window.
-        frame: rows and columns of a frame.
-        pad: how far a random window may reach over the frame's edges, in pixels.
-        flip: whether random windows are mirrored, half of them.
-    """
-
-    size: tuple[int, int]
-    frame: tuple[int, int]
-    pad: int = 0
-    flip: bool = False
+    size: tuple[int, int]  # rows and columns of the window
+    frame: tuple[int, int]  # rows and columns of a frame
+    pad: int = 0  # how far a random window may reach over the frame's edges, in pixels
+    flip: bool = False  # whether random windows are mirrored, half of them
 
     def draw(self, count: int, generator: torch.Generator) -> Cut:
         """Random windows for `count` clips, from a CPU generator."""

@@ -3,7 +3,7 @@
 from fedaction.data.features.clients import clients_from_features
 from fedaction.data.features.extract import EXTRACTORS, Extractor, Recording, built_in
 from fedaction.data.features.given import find_extractor
-from fedaction.data.features.make import cached_features, extract, make_features
+from fedaction.data.features.make import extract, make_features, take_features
 from fedaction.data.features.recordings import SENSORS, Collection, from_folder, from_public, from_store
 from fedaction.data.features.store import MODALITIES, FeatureSet, Modality, load_features, save_features
 
@@ -17,7 +17,6 @@ __all__ = [
     "Modality",
     "Recording",
     "built_in",
-    "cached_features",
     "clients_from_features",
     "extract",
     "find_extractor",
@@ -27,4 +26,5 @@ __all__ = [
     "load_features",
     "make_features",
     "save_features",
+    "take_features",
 ]

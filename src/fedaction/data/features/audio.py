@@ -15,15 +15,10 @@ _LEAST_POWER = 1e-8  # below the noise of any microphone, so that silence has a 
 
 
 def log_mel(sound: npt.NDArray[np.floating], rate_hz: float) -> npt.NDArray[np.float32]:
-    """A log-mel spectrogram: B = 48 triangles of equal width on the mel scale from 30 to 8000 Hz, every 16 ms.
+    """A log-mel spectrogram of (S,) samples in [-1, 1]: (T, B) natural logarithms of power, every 16 ms.
 
-    Args:
-        sound: (S,) samples in [-1, 1].
-        rate_hz: samples a second. Bands above half of it are silent, so that recordings of different rates have the
-            same bands.
-
-    Returns:
-        (T, B) natural logarithms of power.
+    B = 48 triangles of equal width on the mel scale from 30 to 8000 Hz. Bands above half of the rate are silent,
+    so that recordings of different rates have the same bands.
     """
     if sound.ndim != 1 or not rate_hz > 0:
         raise ValueError(f"a sound is (samples,) at a rate; got shape {sound.shape} at {rate_hz} Hz")

@@ -94,14 +94,11 @@ def clients_from_features(
 
 
 def standardise(train: Tensor, test: Tensor, scale: Scale) -> tuple[Tensor, Tensor]:
-    """Both splits of a client, scaled.
+    """Both splits of a client, (N, F) and (N', F), scaled. Test samples are never learned from.
 
-    Args:
-        train: (N, F).
-        test: (N', F).
-        scale: "client" subtracts the mean and divides by the deviation of each feature over the training samples
-            (features that are constant there become 0, and values are cut at 10 deviations); "unit" scales each
-            vector to a root mean square of 1; "none" leaves all as it is. Test samples are never learned from.
+    "client" subtracts the mean and divides by the deviation of each feature over the training samples (features
+    that are constant there become 0, and values are cut at 10 deviations); "unit" scales each vector to a root
+    mean square of 1; "none" leaves all as it is.
     """
     if scale == "none":
         return train, test
@@ -143,15 +140,9 @@ def make_client(
     classes: tuple[str, ...],
     scale: Scale,
 ) -> ClientData:
-    """A client of some of a set's samples.
+    """A client of some of a set's samples: `sides` are those to train and those to test on.
 
-    Args:
-        item: the set.
-        sides: which of its samples to train and to test on.
-        labels: (N,) of all its samples, indices into `classes`.
-        name: the client's.
-        classes: action names.
-        scale: see `standardise`.
+    `labels` (N,) are those of all samples of the set, as indices into `classes`.
     """
     train, test = (torch.from_numpy(np.array(item.x[side])) for side in sides)
     halves = [

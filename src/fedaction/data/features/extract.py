@@ -39,39 +39,25 @@ _SKELETON_FLOOR = 0.2  # joints that hardly move should not be taken for as live
 
 @dataclass(frozen=True)
 class Recording:
-    """One recording before features are taken of it.
+    """One recording before features are taken of it."""
 
-    Attributes:
-        array: skeleton (M, T, V, C) metres; inertial (T, C); audio (S,) in [-1, 1]; video (T, H, W, 3 or 1) 0 to 255;
-            flow (T, H, W, 2) pixels; image (H, W, 3 or 1) 0 to 255.
-        rate_hz: samples or frames a second, where known; sounds need it.
-        layout: a skeleton's layout.
-    """
-
+    # Skeleton (M, T, V, C) metres; inertial (T, C); audio (S,) in [-1, 1]; video (T, H, W, 3 or 1) 0 to 255; flow (T,
+    # H, W, 2) pixels; image (H, W, 3 or 1) 0 to 255
     array: npt.NDArray[Any] = field(repr=False)
-    rate_hz: float | None = None
-    layout: Layout | None = None
+    rate_hz: float | None = None  # samples or frames a second, where known; sounds need it
+    layout: Layout | None = None  # a skeleton's layout
 
 
 @dataclass(frozen=True)
 class Extractor:
-    """What makes vectors of recordings.
+    """What makes vectors of recordings."""
 
-    Attributes:
-        name: built-in name, or what the user gave.
-        version: of a built-in extractor.
-        modality: of the recordings.
-        width: numbers per vector; 0: as many as `function` gives.
-        parameters: everything else that the numbers depend on.
-        function: from recordings to (N, F).
-    """
-
-    name: str
-    version: int
-    modality: Modality
-    width: int
-    parameters: Mapping[str, Any]
-    function: Callable[[Sequence[Recording]], Tensor] = field(repr=False, compare=False)
+    name: str  # built-in name, or what the user gave
+    version: int  # of a built-in extractor
+    modality: Modality  # of the recordings
+    width: int  # numbers per vector; 0: as many as `function` gives
+    parameters: Mapping[str, Any]  # everything else that the numbers depend on
+    function: Callable[[Sequence[Recording]], Tensor] = field(repr=False, compare=False)  # from recordings to (N, F)
 
     def __call__(self, recordings: Sequence[Recording]) -> npt.NDArray[np.float32]:
         """Vectors (N, F), float32 and finite."""

@@ -13,8 +13,7 @@ import numpy as np
 from fedaction.data.features.extract import Extractor
 from fedaction.data.features.recordings import Collection
 from fedaction.data.features.store import FeatureSet, is_feature_store, load_features, save_features
-from fedaction.data.files import cache_root
-from fedaction.data.store_file import refuse_existing
+from fedaction.data.files import cache_root, refuse_existing
 
 _BATCH = 64
 
@@ -24,10 +23,7 @@ def extract(
 ) -> FeatureSet:
     """Takes features of recordings, a few at a time.
 
-    Args:
-        collection: the recordings.
-        extractor: for their modality.
-        progress: called with the recordings done and the recordings there are.
+    `progress` is called with the recordings done and the recordings there are.
     """
     if extractor.modality != collection.modality:
         raise ValueError(f"these recordings are {collection.modality}; the extractor is for {extractor.modality}")
@@ -61,15 +57,7 @@ def make_features(
 ) -> tuple[FeatureSet, bool]:
     """A feature store of recordings: the one at `out` where it was made of the same by the same, or a new one.
 
-    Args:
-        collection: the recordings.
-        extractor: for their modality.
-        out: folder of the store. One made otherwise is refused, unless `overwrite` is set.
-        overwrite: replace a store that was made otherwise or is damaged.
-        progress: see `extract`.
-
-    Returns:
-        The features, and whether they are new.
+    One that was made otherwise or is damaged is refused, unless `overwrite` is set. Also says whether it is new.
     """
     out = Path(out).absolute()
     if is_feature_store(out):
@@ -86,23 +74,17 @@ def make_features(
                     f"{out} holds features that were made of other files, or otherwise: choose another folder, or "
                     "ask to overwrite it"
                 )
-    refuse_existing(out, overwrite, is_feature_store, "feature store")
+    refuse_existing(out, overwrite, is_feature_store(out), "feature store")
     save_features(extract(collection, extractor, progress), out, overwrite=overwrite)
     return load_features(out), True
 
 
-def cached_features(collection: Collection, extractor: Extractor, cache: str | Path | None = None) -> FeatureSet:
-    """Features of recordings, kept in the cache under a digest of what they are made of and with.
-
-    Args:
-        collection: the recordings.
-        extractor: for their modality.
-        cache: folder of the cache; default: $FEDACTION_CACHE, else ~/.cache/fedaction.
-    """
+def take_features(collection: Collection, extractor: Extractor, cache: str | Path | None = None) -> FeatureSet:
+    """Features of recordings, kept in the cache under a digest of what they are made of and with."""
     text = json.dumps(_provenance(collection, extractor), sort_keys=True)
     key = hashlib.sha256(f"{collection.modality} {text}".encode()).hexdigest()[:16]
     name = f"{collection.source.get('name', collection.modality)}-{key}"
-    return from_cache(cache_folder(cache) / name, lambda: extract(collection, extractor))
+    return from_cache(cache_root(cache) / "features" / name, lambda: extract(collection, extractor))
 
 
 def from_cache(place: Path, make: Callable[[], FeatureSet]) -> FeatureSet:
@@ -122,11 +104,6 @@ def from_cache(place: Path, make: Callable[[], FeatureSet]) -> FeatureSet:
         if not is_feature_store(place):
             raise
     return load_features(place)
-
-
-def cache_folder(cache: str | Path | None = None) -> Path:
-    """Where features are kept once made."""
-    return cache_root(cache) / "features"
 
 
 def _provenance(collection: Collection, extractor: Extractor) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data import store_file
+from fedaction.data import store
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.store import Modality
 from fedaction.data.files import fingerprint, open_npy, to_float32
@@ -19,9 +19,10 @@ from fedaction.data.imports import subject_of
 from fedaction.data.preprocess import mend
 from fedaction.data.public import utd_inertial
 from fedaction.data.public.cache import prepare_public
+from fedaction.data.public.files import NumberedFiles
 from fedaction.data.public.readers import READERS
 
-SENSORS: Mapping[str, utd_inertial.UtdInertial] = {utd_inertial.READER.name: utd_inertial.READER}
+SENSORS: Mapping[str, NumberedFiles] = {utd_inertial.READER.name: utd_inertial.READER}
 """Readers of public datasets of sensor signals, by name. Readers of skeletons are in `READERS`."""
 
 _AXES: dict[Modality, tuple[str, ...]] = {
@@ -35,27 +36,17 @@ _MOST_SOUND_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Collection:
-    """Labelled recordings of one modality, read one at a time.
+    """Labelled recordings of one modality, read one at a time."""
 
-    Attributes:
-        modality: what was recorded.
-        names: where each comes from.
-        labels: the class of each, by name.
-        subjects: who performed each; empty when not known.
-        classes: all class names, in label order.
-        read: the recording of a number. One that cannot be used is a ValueError that says where and why.
-        source: what provenance says of it, with a fingerprint of its files.
-        bodies: skeletons: the most bodies in any recording.
-    """
-
-    modality: Modality
-    names: tuple[str, ...] = field(repr=False)
-    labels: tuple[str, ...] = field(repr=False)
-    subjects: tuple[str, ...] = field(repr=False)
-    classes: tuple[str, ...]
+    modality: Modality  # what was recorded
+    names: tuple[str, ...] = field(repr=False)  # where each comes from
+    labels: tuple[str, ...] = field(repr=False)  # the class of each, by name
+    subjects: tuple[str, ...] = field(repr=False)  # who performed each; empty when not known
+    classes: tuple[str, ...]  # all class names, in label order
+    # The recording of a number. One that cannot be used is a ValueError that says where and why.
     read: Callable[[int], Recording] = field(repr=False)
-    source: Mapping[str, Any]
-    bodies: int = 1
+    source: Mapping[str, Any]  # what provenance says of it, with a fingerprint of its files
+    bodies: int = 1  # skeletons: the most bodies in any recording
 
     def __len__(self) -> int:
         return len(self.names)
@@ -63,7 +54,7 @@ class Collection:
 
 def from_store(path: str | Path) -> Collection:
     """The recordings of a skeleton store."""
-    item = store_file.load(path)
+    item = store.load(path)
     folder = Path(path).absolute()
     return Collection(
         modality="skeleton",
@@ -76,7 +67,7 @@ def from_store(path: str | Path) -> Collection:
             "kind": "skeleton store",
             "name": folder.name,
             "layout": item.layout.name,
-            "fingerprint": fingerprint(folder, [folder / store_file.HEADER, folder / store_file.FRAMES]),
+            "fingerprint": fingerprint(folder, [folder / store.HEADER, folder / store.FRAMES]),
         },
         bodies=max(len(sequence) for sequence in item.sequences),
     )
@@ -153,9 +144,7 @@ def from_folder(path: str | Path, modality: Modality, *, subject: str | None = N
 def read_wave(path: Path, span: tuple[float, float] | None = None) -> Recording:
     """An uncompressed wave file, its channels averaged: (S,) in [-1, 1].
 
-    Args:
-        path: the file.
-        span: seconds of its beginning and end, of which the whole must be there; None: all that is there.
+    A span in seconds, from its beginning to its end, must be there as a whole; None: all that is there.
     """
     try:
         with wave.open(str(path), "rb") as file:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d
 
-from fedaction.data.preprocess import resize_plan
+from fedaction.data.preprocess import locate_frames
 from fedaction.federation.seeds import generator, numpy_generator
 
 _LENGTH = 9
@@ -77,7 +77,7 @@ def resample(series: Sequence[npt.NDArray[np.floating]], length: int) -> Tensor:
     out = torch.empty(len(series), series[0].shape[1], length)
     for i, item in enumerate(series):
         values = torch.from_numpy(np.array(item, dtype=np.float32))  # a copy: what is mapped may be read-only
-        left, right, share = resize_plan(torch.tensor([len(item)]), length)
+        left, right, share = locate_frames(torch.tensor([len(item)]), length)
         out[i] = torch.lerp(values[left[0]], values[right[0]], share[0, :, None]).T
     return out
 

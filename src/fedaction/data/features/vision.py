@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from fedaction.data.preprocess import resize_plan
+from fedaction.data.preprocess import locate_frames
 
 WIDTH = 1024
 _FRAMES, _SIDE = 16, 48
@@ -74,7 +74,7 @@ def _resize(given: npt.NDArray[np.generic], where: str, channels: tuple[int, ...
         raise ValueError(
             f"{where}: expected numbers (frames, height, width, {allowed}), got {given.dtype} {given.shape}"
         )
-    left, right, share = resize_plan(torch.tensor([len(given)]), frames)
+    left, right, share = locate_frames(torch.tensor([len(given)]), frames)
     used, places = np.unique(torch.cat([left[0], right[0]]).numpy(), return_inverse=True)
     pictures = torch.from_numpy(np.array(given[used], dtype=np.float32)).permute(0, 3, 1, 2)
     small = adaptive_avg_pool2d(pictures, _SIDE)[torch.from_numpy(places)]

@@ -23,40 +23,24 @@ _METRES_PER_INCH = 0.0254  # lengths, times the file's own length unit, are inch
 
 @dataclass(frozen=True)
 class Bone:
-    """One bone; the joint that it stands for is its far end.
+    """One bone; the joint that it stands for is its far end."""
 
-    Attributes:
-        name: as in the file.
-        parent: position of the parent in `Skeleton.bones`; -1: the root.
-        offset: (3,) from the near end to the far end at rest, metres.
-        axes: (3, 3) the bone's own axes (C above).
-        turns: axes that the motion file gives angles for, in order, e.g. "xz"; "" where it gives none.
-    """
-
-    name: str
-    parent: int
-    offset: Array
-    axes: Array
-    turns: str
+    name: str  # as in the file
+    parent: int  # position of the parent in `Skeleton.bones`; -1: the root
+    offset: Array  # (3,) from the near end to the far end at rest, metres
+    axes: Array  # (3, 3) the bone's own axes (C above)
+    turns: str  # axes that the motion file gives angles for, in order, e.g. "xz"; "" where it gives none.
 
 
 @dataclass(frozen=True)
 class Skeleton:
-    """A body at rest.
+    """A body at rest."""
 
-    Attributes:
-        bones: parents before children.
-        root_order: what the six numbers of the root are, e.g. ("tx", "ty", "tz", "rx", "ry", "rz").
-        root_axes: (3, 3) the root's own axes.
-        root_place: (3,) where the root starts from, metres.
-        metre: metres in one of the motion file's units.
-    """
-
-    bones: tuple[Bone, ...]
-    root_order: tuple[str, ...]
-    root_axes: Array
-    root_place: Array
-    metre: float
+    bones: tuple[Bone, ...]  # parents before children
+    root_order: tuple[str, ...]  # what the six numbers of the root are, e.g. ("tx", "ty", "tz", "rx", "ry", "rz").
+    root_axes: Array  # (3, 3) the root's own axes
+    root_place: Array  # (3,) where the root starts from, metres
+    metre: float  # metres in one of the motion file's units
 
     @property
     def joints(self) -> tuple[str, ...]:

@@ -17,21 +17,15 @@ from fedaction.data.layout import Layout
 
 @dataclass(frozen=True)
 class Sample:
-    """One labelled sample, before its file is read.
+    """One labelled sample, before its file is read."""
 
-    Attributes:
-        name: unique in the dataset and stable, e.g. "S001C002P003R002A013" or "0004-L:7".
-        label: the action's name; one of the reader's classes.
-        subject: who performs it; "" where the dataset does not say.
-        splits: for each protocol the dataset defines ("cross_subject", "cross_view", "cross_setup"): "train",
-            "test", or "" where the protocol leaves the sample out.
-        span: frames [first, stop) of the file that are the sample, counted from 0; None: all.
-    """
-
-    name: str
-    label: str
-    subject: str
+    name: str  # unique in the dataset and stable, e.g. "S001C002P003R002A013" or "0004-L:7"
+    label: str  # the action's name; one of the reader's classes
+    subject: str  # who performs it; "" where the dataset does not say
+    # For each protocol the dataset defines ("cross_subject", "cross_view", "cross_setup"): "train", "test", or ""
+    # where the protocol leaves the sample out
     splits: Mapping[str, str]
+    # Frames [first, stop) of the file that are the sample, counted from 0; None: all
     span: tuple[int, int] | None = None
 
 
@@ -45,18 +39,13 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """All that a dataset holds, from names and label files alone.
+    """All that a dataset holds, from names and label files alone."""
 
-    Attributes:
-        sources: files in a fixed order.
-        classes: action names in label order.
-        issues: what was left out already (a split that names unknown samples, a label past the end, ...).
-        inputs: further files that decide the listing (labels, splits): when they change, a cache is stale.
-    """
-
-    sources: tuple[SourceFile, ...]
-    classes: tuple[str, ...]
+    sources: tuple[SourceFile, ...]  # files in a fixed order
+    classes: tuple[str, ...]  # action names in label order
+    # What was left out already (a split that names unknown samples, a label past the end, ...)
     issues: tuple[Issue, ...] = ()
+    # Further files that decide the listing (labels, splits): when they change, a cache is stale
     inputs: tuple[Path, ...] = field(default=())
 
 

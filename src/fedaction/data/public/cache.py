@@ -11,25 +11,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import warnings
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from fedaction.data.dataset import Issue
-from fedaction.data.files import cache_root, fingerprint
+from fedaction.data.files import cache_root, checksum, fingerprint, new_folder
 from fedaction.data.public.base import Listing, Reader
 from fedaction.data.public.pool import read_sources
 from fedaction.data.public.readers import reader as reader_called
-from fedaction.data.store import accept
-from fedaction.data.store_file import FRAMES, HEADER, VERSION, StoreWriter, beside, move_into_place
+from fedaction.data.store import FRAMES, HEADER, VERSION, StoreWriter, accept
 from fedaction.federation.files import lock_path
 
 _SEAL, _SEAL_VERSION = "seal.json", 1
-_CRC_BYTES = 4 * 2**20
 
 
 def prepare_public(
@@ -40,20 +36,12 @@ def prepare_public(
     workers: int = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> Path:
-    """A public dataset as a store: the one in the cache, or a new one.
+    """A public dataset, by its reader or the reader's name, as a store: the one in the cache, or a new one.
 
-    Samples that cannot be used are named in the store's issues; it is an error only if none can. Memory holds a few
-    files at a time. Of two processes that prepare the same dataset, the second waits and uses the first one's store.
-
-    Args:
-        reader: a name in `READERS`, or a reader.
-        root: the dataset's folder.
-        cache: where stores are kept; default: $FEDACTION_CACHE, else ~/.cache/fedaction.
-        workers: processes that read files; 0: one for each core.
-        progress: called with the files read and the files there are, while a store is made.
-
-    Returns:
-        The store's folder, called after the dataset.
+    Samples that cannot be used are named in the store's issues; it is an error only if none can. Memory holds a
+    few files at a time. Of two processes that prepare the same dataset, the second waits and uses the first one's
+    store. `workers` are processes that read files; 0: one for each core. `progress` is called with the files read
+    and the files there are, while a store is made. Gives the store's folder, called after the dataset.
     """
     reader = reader_called(reader) if isinstance(reader, str) else reader
     root = Path(root).resolve()
@@ -71,17 +59,10 @@ def prepare_public(
             return place / reader.name
         if place.exists():
             warnings.warn(f"the cache of {reader.name} in {place} is made again: {stale}", stacklevel=2)
-        for left in place.parent.glob(f".{place.name}.*/"):  # by a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-        new = beside(place)
-        try:
-            new.mkdir()
+        with new_folder(place) as new:
             _write(reader, root, listing, new / reader.name, workers, progress)
             seal = {"made_by": made_by, "fingerprint": made_of, "checksums": _checksums(new / reader.name)}
             (new / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
-            move_into_place(new, place)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
     return place / reader.name
 
 
@@ -117,14 +98,7 @@ def _stale(place: Path, name: str, made_by: list[Any], made_of: str) -> str | No
 
 def _checksums(store: Path) -> dict[str, int]:
     """CRC-32 of each file of a store."""
-    sums: dict[str, int] = {}
-    for name in (HEADER, FRAMES):
-        value = 0
-        with (store / name).open("rb") as file:
-            while block := file.read(_CRC_BYTES):
-                value = zlib.crc32(block, value)
-        sums[name] = value
-    return sums
+    return {name: checksum(store / name) for name in (HEADER, FRAMES)}
 
 
 def _write(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,7 @@ _MOST_BYTES = 256 * 2**20
 def find_named(root: Path, pattern: re.Pattern[str], expected: str) -> dict[str, tuple[Path, re.Match[str]]]:
     """Files whose whole name fits a pattern, by its group `name`, in the folder or at any depth below it.
 
-    Args:
-        root: the dataset's folder.
-        pattern: of a file name.
-        expected: the files a root should hold, for the error where there are none.
+    `expected` says which files a root should hold, for the error where there are none.
     """
     files: dict[str, tuple[Path, re.Match[str]]] = {}
     for path in files_below(root):
@@ -48,13 +46,9 @@ def find_in_ranges(
 ) -> tuple[list[tuple[str, Path, dict[str, int]]], list[Issue]]:
     """Files that are named by numbers: each one's name, path and numbers, in order of the numbers; and the issues.
 
-    A number out of its range, or a second file with the same numbers, is an issue.
-
-    Args:
-        root: the dataset's folder.
-        pattern: of a file name, with the groups `name` and those of `ranges`.
-        ranges: least and most of each number.
-        skip: whether a file with such numbers is passed over without an issue.
+    The pattern of a file name has the groups `name` and those of `ranges`, which are least and most of each
+    number. A number out of its range, or a second file with the same numbers, is an issue; what `skip` says yes
+    to is passed over.
     """
     files: dict[tuple[int, ...], tuple[str, Path, dict[str, int]]] = {}
     issues: list[Issue] = []
@@ -77,97 +71,66 @@ def find_in_ranges(
     return [files[key] for key in sorted(files)], issues
 
 
-def list_numbered(
-    root: Path,
-    pattern: re.Pattern[str],
-    *,
-    classes: Sequence[str],
-    train: Collection[int],
-    test: Collection[int],
-    expected: str,
-    unusable: Collection[str] = (),
-) -> Listing:
-    """Lists files that are named by the numbers of an action and a person, one sample each, in numerical order.
+@dataclass(frozen=True, kw_only=True)
+class NumberedFiles:
+    """A dataset of files that are named by the numbers of an action and a person, one sample each."""
 
-    Args:
-        root: the dataset's folder.
-        pattern: of a file name, with the groups `name` (what the sample is called), `action` and `subject`.
-        classes: action names; action 1 is the first.
-        train: people trained on in the cross-subject protocol.
-        test: people tested on in it.
-        expected: the files a root should hold, for the error where there are none.
-        unusable: names that the dataset's authors say cannot be used.
-    """
-    files = find_named(root, pattern, expected)
-    sources: list[SourceFile] = []
-    issues: list[Issue] = []
-    for name in sorted(files, key=lambda name: [int(number) for number in re.findall(r"\d+", name)]):
-        match = files[name][1]
-        action, person = int(match["action"]), int(match["subject"])
-        fault = ""
-        if not 1 <= action <= len(classes):
-            fault = f"action {action} is not one of the dataset's {len(classes)}"
-        elif person not in train and person not in test:
-            fault = f"person {person} is not one of the dataset's {len(train) + len(test)}"
-        elif name in unusable:
-            fault = "listed as unusable by the dataset's authors"
-        if fault:
-            issues.append(Issue(kind="unreadable", where=name, detail=fault))
-            continue
-        split = "train" if person in train else "test"
-        sample = Sample(name, classes[action - 1], f"s{person:02d}", {"cross_subject": split})
-        sources.append(SourceFile(files[name][0], (sample,)))
-    return Listing(tuple(sources), tuple(classes), tuple(issues))
+    # See `Reader`, as `rate_hz`, `about` and `version`. What follows "expects" in `about` is what a message asks of a
+    # folder without any such file.
+    name: str
+    rate_hz: float | None = None
+    about: str
+    # Of a file name, with the groups `name` (what the sample is called), `action` and `subject`
+    pattern: re.Pattern[str] = field(repr=False)
+    classes: tuple[str, ...] = field(repr=False)  # action names; action 1 is the first
+    train: Collection[int]  # people trained on in the cross-subject protocol
+    test: Collection[int]  # people tested on in it
+    # Reads one file, see `Reader.read`; a function of a module, so that worker processes can be given it
+    parse: Callable[[Path], npt.NDArray[Any]] = field(repr=False)
+    unusable: tuple[str, ...] = field(default=(), repr=False)  # names that the dataset's authors say cannot be used
+    version: int = 1
+    folder: str = ""  # what the dataset's folder is called, where not by its name
+
+    def find(self, root: Path) -> Listing:
+        """See `Reader.find`; in numerical order."""
+        files = find_named(root, self.pattern, self.about.partition("expects ")[2])
+        sources: list[SourceFile] = []
+        issues: list[Issue] = []
+        for name in sorted(files, key=lambda name: [int(number) for number in re.findall(r"\d+", name)]):
+            match = files[name][1]
+            action, person = int(match["action"]), int(match["subject"])
+            fault = ""
+            if not 1 <= action <= len(self.classes):
+                fault = f"action {action} is not one of the dataset's {len(self.classes)}"
+            elif person not in self.train and person not in self.test:
+                fault = f"person {person} is not one of the dataset's {len(self.train) + len(self.test)}"
+            elif name in self.unusable:
+                fault = "listed as unusable by the dataset's authors"
+            if fault:
+                issues.append(Issue(kind="unreadable", where=name, detail=fault))
+                continue
+            split = "train" if person in self.train else "test"
+            sample = Sample(name, self.classes[action - 1], f"s{person:02d}", {"cross_subject": split})
+            sources.append(SourceFile(files[name][0], (sample,)))
+        return Listing(tuple(sources), self.classes, tuple(issues))
+
+    def read(self, path: Path) -> npt.NDArray[Any]:
+        """See `Reader.read`."""
+        return self.parse(path)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberedSkeletons:
-    """A `Reader` of files that are named by the numbers of an action and a person, as `list_numbered` has them.
+class NumberedSkeletons(NumberedFiles):
+    """A `Reader` of such files."""
 
-    Attributes:
-        name: see `Reader`, as `layout`, `rate_hz`, `about`, `version` and `protocols`. What follows "expects" in
-            `about` is what a message asks of a folder without any such file.
-        pattern: see `list_numbered`, as `classes`, `train`, `test` and `unusable`.
-        parse: reads one file, see `Reader.read`; a function of a module, so that worker processes can be given it.
-    """
-
-    name: str
     layout: Layout
-    rate_hz: float | None
-    about: str
-    pattern: re.Pattern[str] = field(repr=False)
-    classes: tuple[str, ...] = field(repr=False)
-    train: Collection[int]
-    test: Collection[int]
-    parse: Callable[[Path], npt.NDArray[np.float32]] = field(repr=False)
-    unusable: tuple[str, ...] = field(default=(), repr=False)
-    version: int = 1
     protocols: tuple[str, ...] = ("cross_subject",)
-
-    def find(self, root: Path) -> Listing:
-        """See `Reader.find`."""
-        return list_numbered(
-            root,
-            self.pattern,
-            classes=self.classes,
-            train=self.train,
-            test=self.test,
-            expected=self.about.partition("expects ")[2],
-            unusable=self.unusable,
-        )
-
-    def read(self, path: Path) -> npt.NDArray[np.float32]:
-        """See `Reader.read`."""
-        return self.parse(path)
 
 
 def read_joints(path: Path, joints: int, columns: int) -> npt.NDArray[np.float32]:
     """A text file with one joint per line, frame after frame, as (1, T, joints, 3).
 
-    Args:
-        path: numbers separated by blanks.
-        joints: lines per frame.
-        columns: numbers per line; the first three are x, y, z.
+    Of the numbers in a line, separated by blanks, the first three are x, y, z.
     """
     rows = read_table(path, columns)
     if len(rows) % joints:

@@ -16,14 +16,7 @@ from fedaction.data.layout import FLORENCE_15
 from fedaction.data.public.files import NumberedSkeletons, read_joints
 
 CLASSES = (
-    "wave",
-    "drink from a bottle",
-    "answer phone",
-    "clap",
-    "tight lace",
-    "sit down",
-    "stand up",
-    "read watch",
+    *("wave", "drink from a bottle", "answer phone", "clap", "tight lace", "sit down", "stand up", "read watch"),
     "bow",
 )
 _FILE = re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_id\d+)\.txt")

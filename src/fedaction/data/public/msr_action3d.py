@@ -16,39 +16,14 @@ from fedaction.data.layout import KINECT_V1
 from fedaction.data.public.files import NumberedSkeletons, read_joints
 
 CLASSES = (
-    "high arm wave",
-    "horizontal arm wave",
-    "hammer",
-    "hand catch",
-    "forward punch",
-    "high throw",
-    "draw x",
-    "draw tick",
-    "draw circle",
-    "hand clap",
-    "two hand wave",
-    "side boxing",
-    "bend",
-    "forward kick",
-    "side kick",
-    "jogging",
-    "tennis swing",
-    "tennis serve",
-    "golf swing",
-    "pick up and throw",
+    *("high arm wave", "horizontal arm wave", "hammer", "hand catch", "forward punch", "high throw", "draw x"),
+    *("draw tick", "draw circle", "hand clap", "two hand wave", "side boxing", "bend", "forward kick", "side kick"),
+    *("jogging", "tennis swing", "tennis serve", "golf swing", "pick up and throw"),
 )
 # What the list of 557 usable files (Wang et al., CVPR 2012) leaves out: the skeleton is missing or wrong.
 UNUSABLE = (
-    "a02_s03_e02",
-    "a04_s03_e01",
-    "a07_s04_e01",
-    "a13_s09_e01",
-    "a13_s09_e02",
-    "a13_s09_e03",
-    "a14_s03_e01",
-    "a20_s07_e01",
-    "a20_s07_e03",
-    "a20_s10_e03",
+    *("a02_s03_e02", "a04_s03_e01", "a07_s04_e01", "a13_s09_e01", "a13_s09_e02", "a13_s09_e03", "a14_s03_e01"),
+    *("a20_s07_e01", "a20_s07_e03", "a20_s10_e03"),
 )
 _FILE = re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_e\d+)_skeleton3D\.txt")
 # The dataset's own order, which is not that of the Kinect's SDK.

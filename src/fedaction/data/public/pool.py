@@ -21,27 +21,18 @@ _SMALL_BYTES = 64 * 2**20  # up to here, workers take longer to start than this 
 
 @dataclass(frozen=True)
 class Content:
-    """What came of one file.
+    """What came of one file."""
 
-    Attributes:
-        frames: T of the file.
-        samples: (M_i, T_i, V, 3) of each sample, without trailing absent bodies. A span that reaches past the end is
-            cut there.
-        fault: why there are none; "" where there are.
-    """
-
-    frames: int = 0
+    frames: int = 0  # T of the file
+    # (M_i, T_i, V, 3) of each sample, without trailing absent bodies. A span that reaches past the end is cut there.
     samples: tuple[npt.NDArray[np.float32], ...] = ()
-    fault: str = ""
+    fault: str = ""  # why there are none; "" where there are
 
 
 def read_sources(reader: Reader, sources: Sequence[SourceFile], workers: int) -> Generator[Content]:
     """The contents of files, in their order.
 
-    Args:
-        reader: of their dataset.
-        sources: the files.
-        workers: processes; 1: this one. 0: one for each core, or this one where there is little to read.
+    Of workers, 1 is this process; 0: one for each core, or this one where there is little to read.
     """
     if workers < 0:
         raise ValueError(f"workers must be 0 (one for each core) or more, got {workers}")

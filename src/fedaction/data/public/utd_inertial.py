@@ -7,7 +7,6 @@ with the camera: the two recordings of a trial differ in length.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,43 +14,29 @@ import numpy.typing as npt
 
 from fedaction.data.files import to_float32
 from fedaction.data.matlab import read_matrix
-from fedaction.data.public.base import Listing
-from fedaction.data.public.files import list_numbered
+from fedaction.data.public.files import NumberedFiles
 from fedaction.data.public.utd_mhad import CLASSES
 
-_FILE = re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_t\d+)_inertial\.mat")
+
+def _read(path: Path) -> npt.NDArray[np.float32]:
+    """One file as (T, 6): acceleration in g, then angular velocity in degrees a second, in the sensor's axes."""
+    given = read_matrix(path, "d_iner")
+    if given.ndim != 2 or given.shape[1] != 6 or not len(given):
+        raise ValueError(f"{path}: d_iner has shape {given.shape}; expected (samples, 6)")
+    return to_float32(given)
 
 
-@dataclass(frozen=True)
-class UtdInertial:
-    """A reader of sensor signals; as `fedaction.data.public.base.Reader`, but for what a recording is."""
-
-    name: str = "utd_inertial"
-    version: int = 1
-    folder: str = "utd_mhad"
-    rate_hz: float = 50.0
-    about: str = (
+READER = NumberedFiles(
+    name="utd_inertial",
+    rate_hz=50.0,
+    about=(
         "UTD-MHAD's inertial sensor, 27 actions by 8 people; expects "
         "Inertial/a<action>_s<person>_t<trial>_inertial.mat"
-    )
-
-    def find(self, root: Path) -> Listing:
-        """See `Reader.find`. Cross-subject: people 1, 3, 5 and 7 train."""
-        return list_numbered(
-            root,
-            _FILE,
-            classes=CLASSES,
-            train=(1, 3, 5, 7),
-            test=(2, 4, 6, 8),
-            expected="a<action>_s<person>_t<trial>_inertial.mat, as in UTD-MHAD's Inertial folder",
-        )
-
-    def read(self, path: Path) -> npt.NDArray[np.float32]:
-        """One file as (T, 6): acceleration in g, then angular velocity in degrees a second, in the sensor's axes."""
-        given = read_matrix(path, "d_iner")
-        if given.ndim != 2 or given.shape[1] != 6 or not len(given):
-            raise ValueError(f"{path}: d_iner has shape {given.shape}; expected (samples, 6)")
-        return to_float32(given)
-
-
-READER = UtdInertial()
+    ),
+    pattern=re.compile(r"(?P<name>a(?P<action>\d+)_s(?P<subject>\d+)_t\d+)_inertial\.mat"),
+    classes=CLASSES,
+    train=(1, 3, 5, 7),
+    test=(2, 4, 6, 8),
+    parse=_read,
+    folder="utd_mhad",
+)

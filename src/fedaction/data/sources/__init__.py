@@ -26,18 +26,3 @@ SOURCES: dict[str, type[Source]] = {
     **CLIP_SOURCES,
 }
 """Kinds of data by the name that recipes use, for `fedaction run`."""
-
-__all__ = [
-    "CLIP_SOURCES",
-    "SOURCES",
-    "ArraySource",
-    "ClipSource",
-    "FeatureSource",
-    "PublicSource",
-    "Source",
-    "StageFeatureSource",
-    "StageSource",
-    "StageVideoSource",
-    "StoreSource",
-    "VideoSource",
-]

@@ -12,10 +12,10 @@ from fedaction.data.features import (
     FeatureSet,
     Modality,
     built_in,
-    cached_features,
     clients_from_features,
     from_public,
     load_features,
+    take_features,
 )
 from fedaction.data.public.readers import READERS
 from fedaction.data.sources.base import SequenceSource, Tell, data_root
@@ -80,7 +80,7 @@ class FeatureSource(SequenceSource):
         cache = self.feature_cache or None
         recordings = from_public(name, place / folder, cache=cache)
         extractor = built_in(recordings.modality, frames=self.frames, align=self.align, bodies=recordings.bodies)
-        return cached_features(recordings, extractor, cache)
+        return take_features(recordings, extractor, cache)
 
 
 class StageFeatureSource(SequenceSource):

@@ -33,33 +33,19 @@ Kitchen = Literal["same kitchen", "changed kitchen", "new"]
 
 @dataclass(frozen=True)
 class Segment:
-    """One narrated action.
+    """One narrated action."""
 
-    Attributes:
-        name: the dataset's narration_id, unique, e.g. "P01_11_0".
-        participant: e.g. "P01".
-        video: e.g. "P01_11".
-        start_s: seconds from the video's start.
-        stop_s: end, after the start.
-        start_frame: first extracted image, counted from 1.
-        stop_frame: last one.
-        narration: what was said.
-        verb: index into the verb classes.
-        nouns: objects named, in the order of the narration.
-        noun_classes: their classes.
-    """
-
-    name: str
-    participant: str
-    video: str
-    start_s: float
-    stop_s: float
-    start_frame: int
-    stop_frame: int
-    narration: str
-    verb: int
-    nouns: tuple[str, ...]
-    noun_classes: tuple[int, ...]
+    name: str  # the dataset's narration_id, unique, e.g. "P01_11_0"
+    participant: str  # e.g. "P01"
+    video: str  # e.g. "P01_11"
+    start_s: float  # seconds from the video's start
+    stop_s: float  # end, after the start
+    start_frame: int  # first extracted image, counted from 1
+    stop_frame: int  # last one
+    narration: str  # what was said
+    verb: int  # index into the verb classes
+    nouns: tuple[str, ...]  # objects named, in the order of the narration
+    noun_classes: tuple[int, ...]  # their classes
 
     @property
     def extension(self) -> bool:
@@ -93,19 +79,12 @@ class Participant:
 
 @dataclass(frozen=True)
 class Annotations:
-    """Everything the annotation files say.
+    """Everything the annotation files say."""
 
-    Attributes:
-        segments: of all files, with everything that was wrong in any file.
-        verbs: 97 class names, by id.
-        videos: by name.
-        participants: of the extension.
-    """
-
-    segments: Rows[Segment]
-    verbs: tuple[str, ...] = field(repr=False)
-    videos: Mapping[str, Video] = field(repr=False)
-    participants: tuple[Participant, ...] = field(repr=False)
+    segments: Rows[Segment]  # of all files, with everything that was wrong in any file
+    verbs: tuple[str, ...] = field(repr=False)  # 97 class names, by id
+    videos: Mapping[str, Video] = field(repr=False)  # by name
+    participants: tuple[Participant, ...] = field(repr=False)  # of the extension
 
 
 def is_extension(video: str) -> bool:
@@ -131,14 +110,14 @@ def read(root: str | Path) -> Annotations:
             f"{root} must hold {_VERB_FILE} and {' or '.join(_SEGMENT_FILES)}, as in the repository "
             f"epic-kitchens-100-annotations; it holds {', '.join(files) or 'none of its files'}"
         )
-    videos = read_videos(files[_VIDEO_FILE]) if _VIDEO_FILE in files else Rows[Video](())
-    people = read_participants(files[_PARTICIPANT_FILE]) if _PARTICIPANT_FILE in files else Rows[Participant](())
+    videos = read_videos(files[_VIDEO_FILE]) if _VIDEO_FILE in files else Rows[Video]()
+    people = read_participants(files[_PARTICIPANT_FILE]) if _PARTICIPANT_FILE in files else Rows[Participant]()
     by_name = {video.name: video for video in videos}
     pieces = [read_segments(path, videos=by_name if _VIDEO_FILE in files else None) for path in tables]
-    joined = Rows(tuple(item for rows in pieces for item in rows), tuple(i for rows in pieces for i in rows.issues))
+    joined = Rows((item for rows in pieces for item in rows), (i for rows in pieces for i in rows.issues))
     segments = _once(joined, "several files")
     issues = (*videos.issues, *people.issues, *segments.issues)
-    return Annotations(replace(segments, issues=issues), read_verbs(files[_VERB_FILE]), by_name, people.items)
+    return Annotations(Rows(segments, issues), read_verbs(files[_VERB_FILE]), by_name, people)
 
 
 def read_segments(path: str | Path, *, videos: Mapping[str, Video] | None = None) -> Rows[Segment]:
@@ -170,7 +149,7 @@ def read_segments(path: str | Path, *, videos: Mapping[str, Video] | None = None
             items.append(replace(item, stop_s=video.duration_s))
         else:
             items.append(item)
-    return Rows(tuple(items), tuple(issues))
+    return Rows(items, issues)
 
 
 def read_verbs(path: str | Path) -> tuple[str, ...]:
@@ -281,7 +260,7 @@ def _once(rows: Rows, where: str) -> Rows:
         else:
             seen.add(item.name)
             items.append(item)
-    return Rows(tuple(items), tuple(issues))
+    return Rows(items, issues)
 
 
 def returning(participants: Sequence[Participant]) -> tuple[str, ...]:

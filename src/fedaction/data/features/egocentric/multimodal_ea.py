@@ -19,26 +19,10 @@ from fedaction.data.files import check_finite, check_size, to_float32
 from fedaction.data.public.base import files_below
 
 CLASSES = (
-    "walking",
-    "walking upstairs",
-    "walking downstairs",
-    "riding elevator up",
-    "riding elevator down",
-    "riding escalator up",
-    "riding escalator down",
-    "sitting",
-    "eating",
-    "drinking",
-    "texting",
-    "making phone calls",
-    "working at PC",
-    "reading",
-    "writing sentences",
-    "organizing files",
-    "running",
-    "doing push-ups",
-    "doing sit-ups",
-    "cycling",
+    *("walking", "walking upstairs", "walking downstairs", "riding elevator up", "riding elevator down"),
+    *("riding escalator up", "riding escalator down", "sitting", "eating", "drinking", "texting"),
+    *("making phone calls", "working at PC", "reading", "writing sentences", "organizing files", "running"),
+    *("doing push-ups", "doing sit-ups", "cycling"),
 )
 CLIPS = 10
 RATE_HZ = 10.0
@@ -89,15 +73,13 @@ def find(root: str | Path) -> Rows[Clip]:
                 clips.append(clip)
             else:
                 issues.append(Issue(kind="unreadable", where=name, detail="neither its sensor file nor its video"))
-    return Rows(tuple(clips), tuple(issues))
+    return Rows(clips, issues)
 
 
 def read(path: Path, samples: int | None = SAMPLES) -> Floats:
-    """One sensor file as (samples, 19) float32.
+    """One sensor file, numbers separated by commas or blanks and no header, as (samples, 19) float32.
 
-    Args:
-        path: numbers separated by commas or blanks, no header.
-        samples: rows that it must have; None: any number from 2.
+    It must have so many samples; None: any number from 2.
     """
     check_size(path, _MOST_BYTES)
     text = path.read_bytes().decode("latin-1").removeprefix("ï»¿")  # a byte-order mark

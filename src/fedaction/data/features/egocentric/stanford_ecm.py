@@ -85,7 +85,7 @@ def find(root: str | Path) -> Rows[VideoSignals]:
             kept.append(VideoSignals(name, **parts))
     if not kept:
         raise ValueError(f"{root} holds no video with acceleration and labels: expected {_EXPECTED}")
-    return Rows(tuple(kept), tuple(issues))
+    return Rows(kept, issues)
 
 
 def read_labels(path: Path) -> Rows[Activity]:
@@ -135,16 +135,14 @@ def read(recording: VideoSignals, rate_hz: float = 30.0, heart: bool = True) -> 
         except ValueError as error:
             where = f"{recording.name}:{piece.start_s:g}-{piece.stop_s:g}"
             issues.append(Issue(kind="unreadable", where=where, detail=str(error)))
-    return Rows(tuple(pieces), tuple(issues))
+    return Rows(pieces, issues)
 
 
 def read_all(root: str | Path, rate_hz: float = 30.0, heart: bool = True) -> Signals:
-    """One signal for each labelled piece of all videos, without the background.
+    """One signal for each labelled piece of all videos, without the background, at `rate_hz` samples a second.
 
-    Args:
-        root: the dataset's folder.
-        rate_hz: samples a second that are given, linear between those of the files.
-        heart: add the heart rate as a fourth channel. A video without one is then left out.
+    Linear between the files' samples. With `heart`, the heart rate is a fourth channel, and a video without one
+    left out.
     """
     recordings = find(root)
     kept: list[tuple[str, Activity, Floats]] = []

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar, overload
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,49 +33,32 @@ _MILLISECONDS = {"milliseconds", "ms", "timems", "timestampms", "timemillisecond
 _PACKET_S = 1.0  # cameras write their sensors in packets of about a second, whose clocks may overlap
 
 
-@dataclass(frozen=True)
-class Rows(Sequence[T], Generic[T]):
-    """The usable rows of a table, and what was wrong with the others."""
+class Rows(tuple[T, ...]):
+    """The usable rows of a table, and the `issues` of the others."""
 
-    items: tuple[T, ...]
-    issues: tuple[Issue, ...] = field(default=(), repr=False)
+    issues: tuple[Issue, ...]
 
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        return self.items[index]
+    def __new__(cls, items: Iterable[T] = (), issues: Iterable[Issue] = ()) -> Rows[T]:
+        """Takes both in order."""
+        rows = super().__new__(cls, items)
+        rows.issues = tuple(issues)
+        return rows
 
 
 @dataclass(frozen=True)
 class Signals:
-    """Labelled signals of one modality.
+    """Labelled signals of one modality."""
 
-    Attributes:
-        modality: "inertial" or "audio", as `fedaction.data.features` calls them.
-        arrays: N arrays float32, finite: (T_i, C), of audio (S_i,) in [-1, 1].
-        channels: C names.
-        rate_hz: samples a second.
-        labels: (N,) int64, indices into classes.
-        classes: activity names.
-        names: what each signal is of, unique.
-        subjects: who is heard or measured; empty where the dataset does not say.
-        issues: what was left out, and why.
-    """
-
-    modality: Modality
-    arrays: tuple[Floats, ...] = field(repr=False)
-    channels: tuple[str, ...]
-    rate_hz: float
-    labels: npt.NDArray[np.int64] = field(repr=False)
-    classes: tuple[str, ...] = field(repr=False)
-    names: tuple[str, ...] = field(repr=False)
+    modality: Modality  # "inertial" or "audio", as `fedaction.data.features` calls them
+    arrays: tuple[Floats, ...] = field(repr=False)  # N arrays float32, finite: (T_i, C), of audio (S_i,) in [-1, 1]
+    channels: tuple[str, ...]  # C names
+    rate_hz: float  # samples a second
+    labels: npt.NDArray[np.int64] = field(repr=False)  # (N,) int64, indices into classes
+    classes: tuple[str, ...] = field(repr=False)  # activity names
+    names: tuple[str, ...] = field(repr=False)  # what each signal is of, unique
+    # Who is heard or measured; empty where the dataset does not say
     subjects: tuple[str, ...] = field(default=(), repr=False)
-    issues: tuple[Issue, ...] = field(default=(), repr=False)
+    issues: tuple[Issue, ...] = field(default=(), repr=False)  # what was left out, and why
 
     def __len__(self) -> int:
         return len(self.arrays)
@@ -157,13 +140,9 @@ def text_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 def parse_rows(
     path: str | Path, columns: Sequence[str], parse: Callable[[Mapping[str, str]], T], hint: str = ""
 ) -> Rows[T]:
-    """Reads a CSV table with a header. A row that `parse` refuses with a ValueError becomes an issue.
+    """Reads a CSV table whose header must have `columns`, and may have others.
 
-    Args:
-        path: the table.
-        columns: what its header must hold; other columns are passed over.
-        parse: makes something of a row, given as text by column.
-        hint: said where a column is missing.
+    A row that `parse` refuses with a ValueError becomes an issue. `hint` is said where a column is missing.
     """
     path = Path(path)
     rows = text_rows(path)
@@ -183,22 +162,16 @@ def parse_rows(
             items.append(parse(dict(zip(header, row, strict=True))))
         except ValueError as error:
             issues.append(Issue(kind="unreadable", where=f"{path.name}, line {line}", detail=str(error)))
-    return Rows(tuple(items), tuple(issues))
+    return Rows(items, issues)
 
 
 @dataclass(frozen=True)
 class Series:
-    """A time-stamped series.
+    """A time-stamped series."""
 
-    Attributes:
-        path: where it comes from, for messages.
-        times: (T,) float64, seconds, not decreasing.
-        values: (T, C) float64.
-    """
-
-    path: Path
-    times: npt.NDArray[np.float64] = field(repr=False)
-    values: npt.NDArray[np.float64] = field(repr=False)
+    path: Path  # where it comes from, for messages
+    times: npt.NDArray[np.float64] = field(repr=False)  # (T,) float64, seconds, not decreasing
+    values: npt.NDArray[np.float64] = field(repr=False)  # (T, C) float64
 
     def cut(self, start_s: float, stop_s: float, rate_hz: float, hole_s: float = 1.0) -> Floats:
         """The series from start to stop, linear between its samples: (round((stop - start) * rate), C).
