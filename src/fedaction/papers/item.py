@@ -104,6 +104,11 @@ class Item:
         """The name of its paper."""
         return self.name.split("/")[0]
 
+    @property
+    def has_mean(self) -> bool:
+        """Whether its rows end in their mean."""
+        return self.mean and self.kind == "table"
+
     def digits_of(self, label: str) -> tuple[int, int]:
         """Decimals of the values of a column."""
         return next((column.digits for column in self.columns if column.label == label), None) or self.digits
