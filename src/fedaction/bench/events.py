@@ -84,15 +84,9 @@ def bench_events(
     it the model that each flight started from is mostly its own, as in a long run. Seconds are of processor time,
     over all threads: the work itself, not the waiting for a core that others use.
 
-    Args:
-        devices: simulated ones, a quarter of each kind.
-        updates: accepted by the server while the clock runs.
-        samples: of each client, trained on once a job.
-        batch_size: samples of a local step.
-        features: of a sample.
-        classes: to tell apart; the model has `features * classes + classes` parameters.
-        ahead: jobs that are trained at a time.
-        tick: see `Tick`.
+    A quarter of the devices is of each kind; each client has `samples` of `features` numbers, trained on once a job,
+    and the model has `features * classes + classes` parameters. `updates` are those accepted by the server while the
+    clock runs; `ahead` jobs are trained at a time.
 
     Returns:
         The sizes; `seconds` in all and of its parts: `training`, `combining` (the method's own arithmetic on the

@@ -43,12 +43,8 @@ def bench_video(
     All are timed in turn, `rounds` times over, and each ratio is the median of its per-turn ratios. Seconds are of
     processor time; on an idle machine they are those of the clock.
 
-    Args:
-        path: a video; None: one of 320 x 240 in H.264 is made.
-        spec: what a clip is; default: 8 frames of 112 x 112 pixels, scaled to 128.
-        rounds: timed turns.
-        frames: of the video that is made.
-        tick: see `Tick`.
+    Without a `path`, a video of 320 x 240 in H.264 with so many `frames` is made. A clip has by default 8 frames of
+    112 x 112 pixels, scaled to 128.
 
     Returns:
         What was read, the median seconds of each contender and its frames a second of one core, and ratios of speed
@@ -83,15 +79,8 @@ def bench_streamed(
     clock, since decoding goes on while the network learns; on a machine that others use, too, `ratio_processor` is
     the steadier one: of processor time over all threads, as if nothing went on side by side.
 
-    Args:
-        path: a video, which is read under as many names; None: one of 320 x 240 in H.264 is made.
-        spec: what a clip is; default: 8 frames of 112 x 112 pixels, scaled to 128.
-        width: of the network; the papers' is 64.
-        files: clips of an epoch.
-        batch: clips of a step.
-        rounds: timed turns.
-        device: where the network learns; None: a GPU if there is one.
-        tick: see `Tick`.
+    The video is read under as many names; without a `path` one is made as for `bench_video`. The papers' `width` is
+    64; a step has `batch` clips.
 
     Returns:
         Clips a second `streamed`, `held` and `decoded` (without learning), `cores` that decode, `ratio` of the first

@@ -111,16 +111,13 @@ def note_savings(item: Item, table: Sequence[Value]) -> list[str]:
     notes: list[str] = []
     for dataset in dict.fromkeys(row.data for row in item.rows if row.data):
         one, other = (dataset, "synchronous"), (dataset, "asynchronous")
-        shares = {
-            column.label: _percent_less(means.get((one, column.label)), means.get((other, column.label)))
-            for column in (HOURS, THRICE, ONCE)
-        }
-        paper = _percent_less(printed.get(one), printed.get(other))
-        equal, *others = shares.values()
-        if equal is not None and paper is not None and None not in others:
+        pairs = [(means.get((one, reading.label)), means.get((other, reading.label))) for reading in (HOURS, THRICE)]
+        pairs.append((printed.get(one), printed.get(other)))
+        equal, fewer, paper = (100 * (1 - b / a) if a and b else None for a, b in pairs)
+        if equal is not None and fewer is not None and paper is not None:
             notes.append(
                 f"{dataset}: asynchronous takes {equal:.0f} % less time than synchronous at equal work, "
-                f"{others[0]:.0f} % less for 80 aggregations; the paper reports {paper:.0f} % less."
+                f"{fewer:.0f} % less for 80 aggregations; the paper reports {paper:.0f} % less."
             )
     return notes
 
@@ -151,7 +148,3 @@ def _fleet(bench: Workbench[EdgeSetting], row: ItemRow) -> tuple[Fleet, int]:
         return fleet, 0
     recipe = bench.recipe(replace(row, method="fedavg"))
     return fleet, round(statistics.fmean(client.train for client in bench.clients(recipe)))
-
-
-def _percent_less(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else 100 * (1 - other / one)
