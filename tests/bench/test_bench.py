@@ -6,6 +6,7 @@ import torch
 from typer.testing import CliRunner
 
 from fedaction.bench import loop as bench
+from fedaction.bench.timing import jobs_of
 from fedaction.cli.bench import bench_app
 from fedaction.engines.base import Training, plan_batches
 from fedaction.engines.sequential import SequentialEngine
@@ -20,7 +21,7 @@ def test_the_bare_loop_does_the_same_work_as_the_engine(double):
     training = Training(seed=0, batch_size=4, lr=0.01)
     method = bench._Averaging([c.info for c in clients.values()], workload)
     server = initial_state(method, 0)
-    jobs = bench._jobs(method, server)
+    jobs = jobs_of(method, server)
     engine = SequentialEngine(method, clients, training, torch.device("cpu"))
     found = combine(method, server, engine.train(jobs)).shared
     model = fresh(method, method.clients[jobs[0].client], 0)

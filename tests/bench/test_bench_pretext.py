@@ -6,10 +6,12 @@ import torch
 from typer.testing import CliRunner
 
 from fedaction.bench import pretext as bench
+from fedaction.bench.timing import jobs_of
 from fedaction.cli.bench import bench_app
 from fedaction.engines.base import dropout_buffers, dropout_key
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.federation.tree import tensors_of
+from fedaction.methods.start import initial_state
 
 CPU = torch.device("cpu")
 TINY = bench.Size(width=2, size=16, frames=4, batch=3, clients=2, recordings=4)
@@ -21,7 +23,7 @@ def test_the_plain_loop_does_the_same_work_as_the_engine(double, task):
     """A ratio between two pieces of work means something only if they are the same work."""
     phones = bench.make_phones(TINY, CPU)
     method, training = bench.make_method(task, TINY, phones), bench.training_of(TINY.batch)
-    jobs = bench.jobs_of(method, training.seed, CPU)
+    jobs = jobs_of(method, initial_state(method, training.seed))
     engine = SequentialEngine(method, phones, training, CPU)
     update = list(engine.train(jobs))[1]
     engine.close()
@@ -49,7 +51,7 @@ def test_the_eager_loop_has_its_channels_first():
         hook = layer.register_forward_pre_hook(
             lambda _, given: orders.append(given[0].movedim(-1, 1).is_contiguous())
         )
-        loop.epoch(phones["phone-000"].train.x, bench.jobs_of(method, 0, CPU)[0])
+        loop.epoch(phones["phone-000"].train.x, jobs_of(method, initial_state(method, 0))[0])
         hook.remove()
     assert orders == [True, True, False, False]
 

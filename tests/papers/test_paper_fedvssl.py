@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from fedaction.analyses import landscape
 from fedaction.federation.files import read_json
 from fedaction.papers import FEDVSSL, ITEMS, SCALES, Workbench, runs_of, work
+from fedaction.papers.cells import Draft
 from fedaction.papers.fedvssl import models as fedvssl_models
 from fedaction.papers.fedvssl.values import first_at
 from fedaction.papers.item import Item
@@ -104,7 +105,7 @@ def test_the_papers_scale():
     (vcop,) = [row for row in FEDVSSL_ITEMS["fedvssl/table1"].rows if row.label == ("VCOP", "federated")]
     assert bench.recipe(vcop).run.lr == 0.001
     assert Workbench(FEDVSSL, "stage", "paper", Path("unused"), overrides={"lr": 0.5}).recipe(vcop).run.lr == 0.5
-    (work, _) = fedvssl_models.assess(item, bench, fedvssl_models.Network("", "random", Path("unused"), "", 0))
+    (work, _) = fedvssl_models.assess(Draft(item, bench, ()), rows["random weights"])
     settings = work.recipe.settings
     assert (settings.finetune_epochs, settings.probe_epochs, settings.clips, settings.crop) == (150, 100, 10, 112)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 import torch
 from torch import nn
 
-from fedaction.bench.loop import fill_clients
+from fedaction.bench.timing import Tick, fill_clients, ignore, one_thread
 from fedaction.data.client import ClientInfo
 from fedaction.engines.base import Training
 from fedaction.engines.sequential import SequentialEngine
@@ -49,10 +50,9 @@ class _LastLayer(Edge):
 
     def advance(self, server: ServerState, mean: Averages) -> ServerState:
         start = time.process_time()
-        try:
-            return super().advance(server, mean)
-        finally:
-            self.combining += time.process_time() - start
+        advanced = super().advance(server, mean)
+        self.combining += time.process_time() - start
+        return advanced
 
 
 class _Timed(SequentialEngine):
@@ -76,7 +76,7 @@ def bench_events(
     features: int = FEATURES,
     classes: int = CLASSES,
     ahead: int = 1,
-    tick: Callable[[str], None] = lambda _: None,
+    tick: Tick = ignore,
 ) -> dict[str, Any]:
     """Simulates asynchronous learning (method edge) on many devices of four kinds, with one worker.
 
@@ -84,15 +84,9 @@ def bench_events(
     it the model that each flight started from is mostly its own, as in a long run. Seconds are of processor time,
     over all threads: the work itself, not the waiting for a core that others use.
 
-    Args:
-        devices: simulated ones, a quarter of each kind.
-        updates: accepted by the server while the clock runs.
-        samples: of each client, trained on once a job.
-        batch_size: samples of a local step.
-        features: of a sample.
-        classes: to tell apart; the model has `features * classes + classes` parameters.
-        ahead: jobs that are trained at a time.
-        tick: progress callback, called with what is done next.
+    A quarter of the devices is of each kind; each client has `samples` of `features` numbers, trained on once a job,
+    and the model has `features * classes + classes` parameters. `updates` are those accepted by the server while the
+    clock runs; `ahead` jobs are trained at a time.
 
     Returns:
         The sizes; `seconds` in all and of its parts: `training`, `combining` (the method's own arithmetic on the
@@ -117,10 +111,8 @@ def bench_events(
         return Events(federation, Turns(0), clock, count, ahead)
 
     training = Training(seed=0, batch_size=batch_size, lr=0.01)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     engine = _Timed(method, clients, training, torch.device("cpu"))
-    try:
+    with closing(engine), one_thread():
         tick("warming up")
         first = FederationState(0, initial_state(method, 0))
         state, _ = events(min(devices, 1000)).advance(first, engine, 1)
@@ -129,10 +121,8 @@ def bench_events(
         start = time.process_time()
         state, _ = events(updates).advance(state, engine, 2)
         whole = time.process_time() - start
-    finally:
-        engine.close()
-        torch.set_num_threads(threads)
-    rest = whole - engine.training - method.combining
+    trained = engine.training
+    rest = whole - trained - method.combining
     return {
         "devices": devices,
         "kinds": len(_KINDS),
@@ -140,17 +130,12 @@ def bench_events(
         "parameters": features * classes + classes,
         "samples": samples,
         "virtual_seconds": state.time,
-        "seconds": {
-            "whole": whole,
-            "training": engine.training,
-            "combining": method.combining,
-            "bookkeeping": rest,
-        },
+        "seconds": {"whole": whole, "training": trained, "combining": method.combining, "bookkeeping": rest},
         "updates_per_second": updates / whole,
-        "updates_per_second_untrained": updates / (whole - engine.training),
-        "microseconds": {"bookkeeping": 1e6 * rest / updates, "training": 1e6 * engine.training / updates},
+        "updates_per_second_untrained": updates / (whole - trained),
+        "microseconds": {"bookkeeping": 1e6 * rest / updates, "training": 1e6 * trained / updates},
         "bookkeeping_share": rest / whole,
-        "bookkeeping_to_training": rest / engine.training,
+        "bookkeeping_to_training": rest / trained,
         "held_bytes": held_bytes(state),
     }
 

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedaction.bench import timing
+from fedaction.bench.timing import Tick, ignore
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.graph import partition
 from fedaction.data.layout import KINECT_V2
-from fedaction.data.samples import Examples
 from fedaction.engines.base import Engine, Training, plan_batches, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.processes import cores
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
-from fedaction.federation.seeds import generator
-from fedaction.federation.state import Job, ServerState
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.fdarn import FDARN, FDARNSettings
 from fedaction.methods.start import fresh, initial_state
@@ -77,21 +74,9 @@ class _Averaging(Method):
 
 def make_clients(workload: Workload, count: int) -> dict[str, ClientData]:
     """Clients with random samples."""
-    classes = tuple(str(c) for c in range(workload.classes))
-    layout = KINECT_V2 if len(workload.shape) == 4 else None
-    names = (f"client-{i:04d}" for i in range(count))
-    return fill_clients(ClientInfo(n, "bench", workload.samples, classes, workload.shape, layout) for n in names)
-
-
-def fill_clients(infos: Iterable[ClientInfo]) -> dict[str, ClientData]:
-    """Random samples and labels for clients; one test sample each, which nobody looks at."""
-    clients: dict[str, ClientData] = {}
-    for i, info in enumerate(infos):
-        random = generator(0, "bench", i)
-        x = torch.randn(info.samples, *info.shape, generator=random)
-        y = torch.randint(len(info.classes), (info.samples,), generator=random)
-        clients[info.id] = ClientData(info, Examples(x, y), Examples(x[:1], y[:1]))
-    return clients
+    classes = tuple(map(str, range(workload.classes)))
+    about = (workload.samples, classes, workload.shape, KINECT_V2 if len(workload.shape) == 4 else None)
+    return timing.fill_clients(ClientInfo(f"client-{i:04d}", "bench", *about) for i in range(count))
 
 
 def bare_round(
@@ -115,70 +100,40 @@ def bare_round(
     return mean
 
 
-def bench_loop(clients: int = 20, rounds: int = 3, tick: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
+def bench_loop(clients: int = 20, rounds: int = 3, tick: Tick = ignore) -> dict[str, Any]:
     """A round of the sequential engine against the bare loop, single-threaded and with one worker per core.
 
-    The three are timed in turn, `rounds` times over, and each ratio is the median of its per-turn ratios, so that a
-    noisy machine disturbs all three alike.
+    The three are timed in turn, `rounds` times over; each ratio is the median of its per-turn ratios.
     """
-    result: dict[str, Any] = {"clients": clients, "rounds": rounds, "workers": cores(), "workloads": {}}
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for workload in (STGCN_CLIENTS, MLP_CLIENTS):
-            result["workloads"][workload.name] = _against_loop(workload, clients, rounds, tick)
-    finally:
-        torch.set_num_threads(before)
-    return result
+    with timing.one_thread():
+        workloads = {w.name: _against_loop(w, clients, rounds, tick) for w in (STGCN_CLIENTS, MLP_CLIENTS)}
+    return {"clients": clients, "rounds": rounds, "workers": cores(), "workloads": workloads}
 
 
-def _against_loop(workload: Workload, count: int, rounds: int, tick: Callable[[str], None]) -> dict[str, Any]:
+def _against_loop(workload: Workload, count: int, rounds: int, tick: Tick) -> dict[str, Any]:
     clients = make_clients(workload, count)
     training = Training(seed=0, batch_size=workload.batch_size, local_epochs=workload.epochs, lr=0.01)
     method = _Averaging([c.info for c in clients.values()], workload)
-    device = torch.device("cpu")
     server = initial_state(method, 0)
-    jobs = _jobs(method, server)
+    jobs = timing.jobs_of(method, server)
     plans = {job.client: plan_batches(training, job, workload.samples) for job in jobs}
     model = fresh(method, method.clients[jobs[0].client], 0)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    one = SequentialEngine(method, clients, training, device, 1)
-    many = SequentialEngine(method, clients, training, device, cores())
+    one, many = (SequentialEngine(method, clients, training, torch.device("cpu"), n) for n in (1, cores()))
     contenders: dict[str, Callable[[], object]] = {
         "bare": lambda: bare_round(model, weights, clients, plans, training.lr),
         "one worker": lambda: combine(method, server, one.train(jobs)),
         "all workers": lambda: combine(method, server, many.train(jobs)),
     }
-    times = time_in_turn(contenders, rounds, lambda name: tick(f"{workload.name}: {name}"))
+    times = timing.time_in_turn(contenders, rounds, lambda name, _: tick(f"{workload.name}: {name}")).wall
     one.close()
     many.close()
-    pairs = {n: [t / b for t, b in zip(times[n], times["bare"], strict=True)] for n in contenders if n != "bare"}
     return {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "seconds_bare": statistics.median(times["bare"]),
-        "ratio_one_worker": statistics.median(pairs["one worker"]),
-        "ratio_all_workers": statistics.median(pairs["all workers"]),
+        "parameters": timing.count_parameters(method),
+        "seconds_bare": timing.medians(times)["bare"],
+        "ratio_one_worker": timing.ratio(times, "one worker", "bare"),
+        "ratio_all_workers": timing.ratio(times, "all workers", "bare"),
     }
-
-
-def time_in_turn(
-    contenders: Mapping[str, Callable[[], object]],
-    rounds: int,
-    tick: Callable[[str], None],
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, list[float]]:
-    """Seconds of each contender's turns, all of them in turn, `rounds` times over after one that warms up."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
-        for name, work in contenders.items():
-            tick(name)
-            start = clock()
-            work()
-            if torch.cuda.is_initialized():
-                torch.cuda.synchronize()
-            if turn:
-                times[name].append(clock() - start)
-    return times
 
 
 def bench_engines(
@@ -186,13 +141,12 @@ def bench_engines(
     rounds: int = 3,
     device: torch.device | None = None,
     compiled: bool = False,
-    tick: Callable[[str], None] = lambda _: None,
+    tick: Tick = ignore,
 ) -> dict[str, Any]:
     """The vectorised engine against the sequential one on small ST-GCN clients (16 sequences each)."""
     data = make_clients(STGCN_CLIENTS, clients)
     method = _Averaging([c.info for c in data.values()], STGCN_CLIENTS)
-    training = Training(seed=0, batch_size=16, lr=0.01)
-    return {"compiled": compiled} | _compare(method, data, training, rounds, device, compiled, tick)
+    return {"compiled": compiled} | _compare(method, data, 16, rounds, device, tick, compiled)
 
 
 MODALITIES = ("audio", "flow", "inertial", "video")
@@ -202,69 +156,51 @@ def bench_fdarn(
     clients: int = 16,
     rounds: int = 3,
     device: torch.device | None = None,
-    tick: Callable[[str], None] = lambda _: None,
+    tick: Tick = ignore,
     *,
     width: int = 1024,
 ) -> dict[str, Any]:
     """The vectorised engine against the sequential one on FDARN at the size of its EPIC-KITCHENS experiments.
 
     Clients hold features of one of four modalities each, in turn, 97 classes and 64 samples, which are one batch.
-
-    Args:
-        clients: how many.
-        rounds: timed rounds of each engine.
-        device: where; None: a GPU if there is one.
-        tick: progress callback, called with what is timed next.
-        width: of features and of all hidden layers; the paper's is 1024.
+    `width` is that of features and of all hidden layers; the paper's is 1024.
     """
-    classes = tuple(str(c) for c in range(97))
-    data = fill_clients(
-        ClientInfo(f"client-{i:04d}", MODALITIES[i % len(MODALITIES)], 64, classes, (width,)) for i in range(clients)
-    )
-    method = FDARN(
-        [c.info for c in data.values()],
-        FDARNSettings.model_validate({"model_features": width, "model_hidden": width}),
-    )
-    training = Training(seed=0, batch_size=64, lr=0.01)
-    first = method.build(next(iter(method.clients.values())))
-    parameters = sum(p.numel() for p in first.parameters())
-    return {"parameters": parameters} | _compare(method, data, training, rounds, device, False, tick)
+    about = (64, tuple(map(str, range(97))), (width,))
+    groups = (MODALITIES[i % len(MODALITIES)] for i in range(clients))
+    data = timing.fill_clients(ClientInfo(f"client-{i:04d}", group, *about) for i, group in enumerate(groups))
+    settings = FDARNSettings.model_validate({"model_features": width, "model_hidden": width})
+    method = FDARN([c.info for c in data.values()], settings)
+    return {"parameters": timing.count_parameters(method)} | _compare(method, data, 64, rounds, device, tick)
 
 
 def _compare(
     method: Method,
     data: dict[str, ClientData],
-    training: Training,
+    batch: int,
     rounds: int,
     device: torch.device | None,
-    compiled: bool,
-    tick: Callable[[str], None],
+    tick: Tick,
+    compiled: bool = False,
 ) -> dict[str, Any]:
     """Rounds of both engines over the same clients: seconds per round (medians), samples per second, the ratio."""
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device, device_name = timing.device_or_gpu(device)
     set_precision(tf32=True)
     server = FederationState(0, initial_state(method, 0)).to(device).server
-    jobs = _jobs(method, server)
-    times: dict[str, float] = {}
+    jobs = timing.jobs_of(method, server)
+    seconds, training = dict[str, float](), Training(seed=0, batch_size=batch, lr=0.01)
     engines: dict[str, Engine] = {
         "sequential": SequentialEngine(method, data, training, device, cores()),
         "vectorised": VectorisedEngine(method, data, training, device, compiled=compiled),
     }
     for name, engine in engines.items():
-        took = time_in_turn({name: lambda engine=engine: combine(method, server, engine.train(jobs))}, rounds, tick)
+        work = {name: lambda engine=engine: combine(method, server, engine.train(jobs))}
+        seconds |= timing.medians(timing.time_in_turn(work, rounds, lambda name, _: tick(name)).wall)
         engine.close()
-        times[name] = statistics.median(took[name])
     samples = sum(len(client.train) for client in data.values())
     return {
         "clients": len(data),
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
-        "seconds": times,
-        "samples_per_second": {name: samples / seconds for name, seconds in times.items()},
-        "speed_up": times["sequential"] / times["vectorised"],
+        "device": device_name,
+        "seconds": seconds,
+        "samples_per_second": {name: samples / took for name, took in seconds.items()},
+        "speed_up": seconds["sequential"] / seconds["vectorised"],
     }
-
-
-def _jobs(method: Method, server: ServerState) -> list[Job]:
-    return [
-        Job(name, info.group, 0, 1, method.payload(server, info)) for name, info in sorted(method.clients.items())
-    ]

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedaction.bench import timing
+from fedaction.bench.timing import Tick, ignore
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.samples import Examples, in_memory
 from fedaction.engines.base import (
@@ -37,6 +37,7 @@ from fedaction.methods.fedvssl import FedVSSL, FedVSSLSettings
 from fedaction.methods.pretext import PRETEXTS, VCOP
 from fedaction.methods.start import fresh, initial_state
 from fedaction.server.federation import combine
+from fedaction.server.state import FederationState
 
 SMALL = 4
 """The batch of the reference and of Flower's port of it."""
@@ -68,15 +69,6 @@ class Size:
         return 4 * self.frames, round(self.size * 128 / 112), round(self.size * 171 / 112), 3
 
 
-@dataclass(frozen=True)
-class _Contender:
-    """What is timed, and with which settings of the GPU."""
-
-    work: Callable[[], object]
-    tf32: bool = True
-    fastest: bool = True
-
-
 def bench_pretext(
     tasks: Sequence[str] = tuple(PRETEXTS),
     size: Size | None = None,
@@ -84,7 +76,7 @@ def bench_pretext(
     rounds: int = 5,
     device: torch.device | None = None,
     compiled: bool = True,
-    tick: Callable[[str], None] = lambda _: None,
+    tick: Tick = ignore,
 ) -> dict[str, Any]:
     """Clips a second of each pretext task, and what is left of them in a federation.
 
@@ -99,29 +91,18 @@ def bench_pretext(
     - `ours_batch4`: ours, one client at batch 4, which tells the batch's part from the rest.
     - `draw` and `apply`: what of a round is drawing numbers on the CPU, and making clips and targets on the device.
 
-    Args:
-        tasks: their names.
-        size: what is trained on what.
-        rounds: timed turns.
-        device: where; None: a GPU if there is one.
-        compiled: whether to compile on a GPU. If that fails, the result says how, and is of what is not compiled.
-        tick: progress callback, called with what is timed next.
+    If compiling on a GPU fails, the result says how, and is of what is not compiled.
     """
-    size, device = size or Size(), device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    size, (device, device_name) = size or Size(), timing.device_or_gpu(device)
     if rounds < 1 or size.recordings < 1 or size.clients < 1:
         raise ValueError(
             f"rounds {rounds}, recordings {size.recordings}, clients {size.clients}: all must be at least 1"
         )
     fast = device.type == "cuda"
-    threads = torch.get_num_threads()
-    if not fast:
-        torch.set_num_threads(1)  # as the engine's workers have
-    try:
-        found = {name: _bench(name, size, rounds, device, compiled and fast, tick) for name in tasks}
-    finally:
-        torch.set_num_threads(threads)
+    with timing.one_thread(not fast):
+        results = {name: _bench(name, size, rounds, device, compiled and fast, tick) for name in tasks}
     return {
-        "device": torch.cuda.get_device_name() if fast else "CPU",
+        "device": device_name,
         "torch": torch.__version__,
         "precision": "bf16" if fast else "fp32",
         "channels_last": fast,
@@ -131,19 +112,19 @@ def bench_pretext(
         "recordings": size.recordings,
         "shape": size.shape,
         "clip": (size.frames, size.size, size.size, 3),
-        "tasks": found,
+        "tasks": results,
     }
 
 
 def make_phones(size: Size, device: torch.device) -> dict[str, ClientData]:
     """Clients with recordings of noise, which are on the device already."""
-    found: dict[str, ClientData] = {}
+    phones: dict[str, ClientData] = {}
     for number in range(size.clients):
         info = ClientInfo(f"phone-{number:03d}", "video", size.recordings, ("unlabelled",), size.shape)
         noise = numpy_generator(0, "bench", info.id).integers(0, 256, (size.recordings, *size.shape), np.uint8)
         x, y = torch.from_numpy(noise).to(device), torch.zeros(size.recordings, dtype=torch.int64)
-        found[info.id] = ClientData(info, Examples(x, y), Examples(x[:0], y[:0]))
-    return found
+        phones[info.id] = ClientData(info, Examples(x, y), Examples(x[:0], y[:0]))
+    return phones
 
 
 def make_method(task: str, size: Size, phones: Mapping[str, ClientData]) -> FedVSSL:
@@ -156,13 +137,6 @@ def make_method(task: str, size: Size, phones: Mapping[str, ClientData]) -> FedV
 def training_of(batch: int) -> Training:
     """The paper's, but for the batch."""
     return Training(seed=0, batch_size=batch, lr=0.01, momentum=0.0, weight_decay=1e-4, clip_norm=40.0)
-
-
-def jobs_of(method: FedVSSL, seed: int, device: torch.device) -> list[Job]:
-    """Every client's first job, with everything on the device."""
-    server = initial_state(method, seed)
-    shared = {name: tensor.to(device) for name, tensor in server.shared.items()}
-    return [Job(name, info.group, 0, 1, shared) for name, info in sorted(method.clients.items())]
 
 
 class PlainLoop:
@@ -188,13 +162,8 @@ class PlainLoop:
             use_channels_last(module)
         self.net = torch.compile(module, dynamic=False) if compiled else module
         self.parameters = list(module.parameters())
-        self.optimiser = torch.optim.SGD(
-            self.parameters,
-            lr=training.lr,
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-            fused=True,
-        )
+        lr, momentum, decay = training.lr, training.momentum, training.weight_decay
+        self.optimiser = torch.optim.SGD(self.parameters, lr, momentum, weight_decay=decay, fused=True)
 
     def epoch(self, recordings: Tensor, job: Job) -> float:
         """One pass in the order, and with the draws, of a job; the mean loss."""
@@ -224,49 +193,42 @@ def epoch_of(
     return to_device(plan, device), {name: to_device(tensor, device) for name, tensor in drawn.items()}
 
 
-def _bench(
-    name: str, size: Size, rounds: int, device: torch.device, compiled: bool, tick: Callable[[str], None]
-) -> dict[str, Any]:
+def _bench(name: str, size: Size, rounds: int, device: torch.device, compiled: bool, tick: Tick) -> dict[str, Any]:
     phones = make_phones(size, device)
     method = make_method(name, size, phones)
     error = ""
     try:
-        times, first = _times(name, method, phones, size, rounds, device, compiled, tick)
+        times = _times(name, method, phones, size, rounds, device, compiled, tick)
     except Exception as caught:
         if not compiled:
             raise
         error = f"{type(caught).__name__}: {str(caught).strip().splitlines()[0] if str(caught).strip() else ''}"
         compiled = False
         torch.compiler.reset()
-        times, first = _times(name, method, phones, size, rounds, device, compiled, tick)
+        times = _times(name, method, phones, size, rounds, device, compiled, tick)
     finally:
         torch.compiler.reset()  # torch keeps a handful of compiled forms of a function, then compiles no more
     clips = method.task.clips if isinstance(method.task, VCOP) else 1
-    seconds = {who: statistics.median(took) for who, took in times.items()}
-    alone = size.recordings * clips
-    counts = {who: alone if who in _ALONE else alone * size.clients for who in times}
-    rates = {who: [counts[who] / took for took in all_] for who, all_ in times.items()}
-
-    def ratio(one: str, other: str) -> float:
-        return statistics.median(a / b for a, b in zip(rates[one], rates[other], strict=True))
-
-    found: dict[str, Any] = {
-        "parameters": sum(p.numel() for p in method.build(next(iter(method.clients.values()))).parameters()),
+    seconds, alone = timing.medians(times.wall), size.recordings * clips
+    counts = {who: alone * (1 if who in _ALONE else size.clients) for who in seconds}
+    per_clip = {who: [turn / counts[who] for turn in turns] for who, turns in times.wall.items()}
+    result: dict[str, Any] = {
+        "parameters": timing.count_parameters(method),
         "clips_per_recording": clips,
         "compiled": compiled,
         "compile_error": error,
-        "compile_seconds": max(first["ours"] - seconds["ours"], 0.0) if compiled else 0.0,
+        "compile_seconds": max(times.first["ours"] - seconds["ours"], 0.0) if compiled else 0.0,
         "seconds": seconds,
-        "clips_per_second": {who: statistics.median(rates[who]) for who in times if who not in ("draw", "apply")},
-        "ratio_plain": ratio("ours", "plain"),
-        "ratio_eager": ratio("ours", "eager"),
-        "ratio_eager_batch4": ratio("ours_batch4", "eager"),
-        "share_draw": statistics.median(a / b for a, b in zip(times["draw"], times["ours"], strict=True)),
-        "share_apply": statistics.median(a / b for a, b in zip(times["apply"], times["ours"], strict=True)),
+        "clips_per_second": {w: counts[w] / took for w, took in seconds.items() if w not in ("draw", "apply")},
+        "ratio_plain": timing.ratio(per_clip, "plain", "ours"),
+        "ratio_eager": timing.ratio(per_clip, "eager", "ours"),
+        "ratio_eager_batch4": timing.ratio(per_clip, "eager", "ours_batch4"),
+        "share_draw": timing.ratio(times.wall, "draw", "ours"),
+        "share_apply": timing.ratio(times.wall, "apply", "ours"),
     }
-    if "eager_tf32" in times:
-        found["ratio_eager_tf32"] = ratio("ours", "eager_tf32")
-    return found
+    if "eager_tf32" in seconds:
+        result["ratio_eager_tf32"] = timing.ratio(per_clip, "eager_tf32", "ours")
+    return result
 
 
 _ALONE = ("eager", "eager_tf32", "ours_batch4")  # which train one client, not all
@@ -280,43 +242,15 @@ def _times(
     rounds: int,
     device: torch.device,
     compiled: bool,
-    tick: Callable[[str], None],
-) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Each contender's seconds in every turn, and in one before them, in which networks are compiled."""
-    contenders, close = _contenders(method, phones, size, device, compiled)
-    times: dict[str, list[float]] = {who: [] for who in contenders}
-    first: dict[str, float] = {}
-    try:
-        for turn in range(rounds + 1):
-            for who, contender in contenders.items():
-                tick(f"{name}: {who}" + (f", turn {turn} of {rounds}" if turn else ", first turn"))
-                set_precision(contender.tf32, fastest=contender.fastest)
-                torch.backends.cudnn.deterministic = False  # torch's default: nobody is slower for bits' sake
-                _wait(device)
-                start = time.perf_counter()
-                contender.work()
-                _wait(device)
-                took = time.perf_counter() - start
-                if turn:
-                    times[who].append(took)
-                else:
-                    first[who] = took
-    finally:
-        close()
-    return times, first
-
-
-def _contenders(
-    method: FedVSSL, phones: Mapping[str, ClientData], size: Size, device: torch.device, compiled: bool
-) -> tuple[dict[str, _Contender], Callable[[], None]]:
-    """What is timed, and how to let go of it."""
+    tick: Tick,
+) -> timing.Times:
+    """Each contender's seconds; networks are compiled in the first turn."""
     fast = device.type == "cuda"
     training, small = training_of(size.batch), training_of(SMALL)
-    jobs = jobs_of(method, training.seed, device)
-    server = replace(initial_state(method, training.seed), shared=jobs[0].payload)
+    server = FederationState(0, initial_state(method, training.seed)).to(device).server
+    jobs = timing.jobs_of(method, server)
     options: dict[str, Any] = {"precision": "bf16" if fast else "fp32", "channels_last": fast, "compiled": compiled}
-    ours = SequentialEngine(method, phones, training, device, **options, recorded=True)
-    ours4 = SequentialEngine(method, phones, small, device, **options, recorded=True)
+    ours, ours4 = (SequentialEngine(method, phones, t, device, **options, recorded=True) for t in (training, small))
     plain = PlainLoop(method, training, device, **options)
     eager = PlainLoop(method, small, device, channels_first=True)
     pixels = {client: in_memory(phone.train).x for client, phone in phones.items()}
@@ -328,28 +262,25 @@ def _contenders(
                 now = {name: tensor[step] for name, tensor in numbers.items()}
                 method.task.apply(pixels[client][rows], now)
 
-    def draw() -> None:
-        for job in jobs:
-            epoch_of(training, method.task, pixels[job.client], job, device)
+    def train_eagerly() -> float:
+        return eager.epoch(pixels[jobs[0].client], jobs[0])
 
-    slow = _Contender(lambda: eager.epoch(pixels[jobs[0].client], jobs[0]), fastest=False)
-    found = {
-        "ours": _Contender(lambda: combine(method, server, ours.train(jobs))),
-        "plain": _Contender(lambda: [plain.epoch(pixels[job.client], job) for job in jobs]),
-        "eager": replace(slow, tf32=False),
-        **({"eager_tf32": slow} if fast else {}),
-        "ours_batch4": _Contender(lambda: combine(method, server, ours4.train(jobs[:1]))),
-        "draw": _Contender(draw),
-        "apply": _Contender(apply),
+    def prepare(who: str, turn: int) -> None:
+        tick(f"{name}: {who}" + (f", turn {turn} of {rounds}" if turn else ", first turn"))
+        set_precision(who != "eager", fastest=not who.startswith("eager"))
+        torch.backends.cudnn.deterministic = False  # torch's default: nobody is slower for bits' sake
+
+    contenders: dict[str, Callable[[], object]] = {
+        "ours": lambda: combine(method, server, ours.train(jobs)),
+        "plain": lambda: [plain.epoch(pixels[job.client], job) for job in jobs],
+        "eager": train_eagerly,
+        **({"eager_tf32": train_eagerly} if fast else {}),
+        "ours_batch4": lambda: combine(method, server, ours4.train(jobs[:1])),
+        "draw": lambda: [epoch_of(training, method.task, pixels[job.client], job, device) for job in jobs],
+        "apply": apply,
     }
-
-    def close() -> None:
+    try:
+        return timing.time_in_turn(contenders, rounds, prepare)
+    finally:
         ours.close()
         ours4.close()
-
-    return found, close
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

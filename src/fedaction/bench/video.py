@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
@@ -20,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaction.bench.loop import time_in_turn
+from fedaction.bench import timing
+from fedaction.bench.timing import Tick, ignore
 from fedaction.data.clips.decode import VideoError, probe, read_all, read_clips
 from fedaction.data.clips.pool import pool_videos
 from fedaction.data.clips.spec import ClipSpec, spread_clips
@@ -37,20 +36,15 @@ def bench_video(
     spec: ClipSpec | None = None,
     rounds: int = 11,
     frames: int = 300,
-    tick: Callable[[str], None] = lambda _: None,
+    tick: Tick = ignore,
 ) -> dict[str, Any]:
     """Clip reading against a plain PyAV loop that decodes, scales and converts the same frames, in one thread each.
 
-    All are timed in turn, `rounds` times over, and each ratio is the median of its per-turn ratios, so that a noisy
-    machine disturbs all alike. Seconds are of processor time, over all threads: the work itself, not the waiting for
-    a core that others use. On an idle machine they are those of the clock.
+    All are timed in turn, `rounds` times over, and each ratio is the median of its per-turn ratios. Seconds are of
+    processor time; on an idle machine they are those of the clock.
 
-    Args:
-        path: a video; None: one of 320 x 240 in H.264 is made.
-        spec: what a clip is; default: 8 frames of 112 x 112 pixels, scaled to 128.
-        rounds: timed turns.
-        frames: of the video that is made.
-        tick: progress callback, called with what is timed next.
+    Without a `path`, a video of 320 x 240 in H.264 with so many `frames` is made. A clip has by default 8 frames of
+    112 x 112 pixels, scaled to 128.
 
     Returns:
         What was read, the median seconds of each contender and its frames a second of one core, and ratios of speed
@@ -63,8 +57,7 @@ def bench_video(
     spec = spec or ClipSpec(crop=112)
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
-            made = make_video(Path(folder) / "made.mp4", frames=frames)
-            return {"made": True} | _bench(made, spec, rounds, tick)
+            return {"made": True} | _bench(make_video(Path(folder) / "made.mp4", frames=frames), spec, rounds, tick)
     return {"made": False} | _bench(Path(path), spec, rounds, tick)
 
 
@@ -77,7 +70,7 @@ def bench_streamed(
     batch: int = 8,
     rounds: int = 3,
     device: torch.device | None = None,
-    tick: Callable[[str], None] = lambda _: None,
+    tick: Tick = ignore,
 ) -> dict[str, Any]:
     """Training on clips that are decoded as they are wanted, against the same clips from memory.
 
@@ -86,15 +79,8 @@ def bench_streamed(
     clock, since decoding goes on while the network learns; on a machine that others use, too, `ratio_processor` is
     the steadier one: of processor time over all threads, as if nothing went on side by side.
 
-    Args:
-        path: a video, which is read under as many names; None: one of 320 x 240 in H.264 is made.
-        spec: what a clip is; default: 8 frames of 112 x 112 pixels, scaled to 128.
-        width: of the network; the papers' is 64.
-        files: clips of an epoch.
-        batch: clips of a step.
-        rounds: timed turns.
-        device: where the network learns; None: a GPU if there is one.
-        tick: called with what is being measured.
+    The video is read under as many names; without a `path` one is made as for `bench_video`. The papers' `width` is
+    64; a step has `batch` clips.
 
     Returns:
         Clips a second `streamed`, `held` and `decoded` (without learning), `cores` that decode, `ratio` of the first
@@ -103,7 +89,7 @@ def bench_streamed(
     """
     if rounds < 1 or files < 1:
         raise ValueError(f"rounds {rounds}, files {files}: both must be at least 1")
-    spec, device = spec or ClipSpec(crop=112), device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    spec, (device, device_name) = spec or ClipSpec(crop=112), timing.device_or_gpu(device)
     with tempfile.TemporaryDirectory() as folder:
         source = make_video(Path(folder) / "made.mp4") if path is None else Path(path).absolute()
         samples = [VideoSample(source, f"{n}", n % 2, "train") for n in range(files)]
@@ -117,38 +103,20 @@ def bench_streamed(
             "streamed": lambda: _learn(streamed, network, batch),
             "decoded": lambda: [None for _ in take_each(streamed, *_order(streamed, batch))],
         }
-        times: dict[str, list[float]] = {name: [] for name in works}
-        worked: dict[str, list[float]] = {name: [] for name in works}
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # as the engine's workers have
-        try:
-            for turn in range(rounds + 1):  # the first warms up
-                for name, work in works.items():
-                    tick(name)
-                    start, processor = time.perf_counter(), time.process_time()
-                    work()
-                    if turn:
-                        times[name].append(time.perf_counter() - start)
-                        worked[name].append(time.process_time() - processor)
-        finally:
-            torch.set_num_threads(threads)
-    speeds = {name: files / statistics.median(took) for name, took in times.items()}
-
-    def compare(seconds: dict[str, list[float]], one: str, other: str) -> float:
-        return statistics.median(a / b for a, b in zip(seconds[one], seconds[other], strict=True))
-
+        with timing.one_thread():
+            times = timing.time_in_turn(works, rounds, lambda name, _: tick(name))
     return {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "CPU",
+        "device": device_name,
         "cores": cores(),
         "spec": asdict(spec),
         "width": width,
         "files": files,
         "batch": batch,
         "rounds": rounds,
-        "clips_per_second": speeds,
-        "ratio": compare(times, "held", "streamed"),
-        "ratio_processor": compare(worked, "held", "streamed"),
-        "share_decoding": compare(times, "decoded", "held"),
+        "clips_per_second": {name: files / took for name, took in timing.medians(times.wall).items()},
+        "ratio": timing.ratio(times.wall, "held", "streamed"),
+        "ratio_processor": timing.ratio(times.processor, "held", "streamed"),
+        "share_decoding": timing.ratio(times.wall, "decoded", "held"),
     }
 
 
@@ -218,7 +186,7 @@ def bare(path: Path, spec: ClipSpec, *, by_torch: bool = False) -> list[npt.NDAr
     return pictures
 
 
-def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Callable[[str], None]) -> dict[str, Any]:
+def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Tick) -> dict[str, Any]:
     info = probe(path)
     read = len(bare(path, spec))  # how many there are; and the file is in the system's cache for all
     if read < spec.frames:
@@ -231,17 +199,9 @@ def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Callable[[str], None])
         "windows": lambda: read_clips(path, starts, spec.frames, spec.stride, **sizes),
         "torch": lambda: bare(path, spec, by_torch=True),
     }
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        times = time_in_turn(contenders, rounds, tick, time.process_time)
-    finally:
-        torch.set_num_threads(before)
-    seconds = {name: statistics.median(took) for name, took in times.items()}
-    ratios = {
-        name: statistics.median(b / t for b, t in zip(times["bare"], took, strict=True))
-        for name, took in times.items()
-    }
+    with timing.one_thread():
+        times = timing.time_in_turn(contenders, rounds, lambda name, _: tick(name)).processor
+    seconds = timing.medians(times)
     return {
         "height": info.height,
         "width": info.width,
@@ -251,7 +211,7 @@ def _bench(path: Path, spec: ClipSpec, rounds: int, tick: Callable[[str], None])
         "rounds": rounds,
         "seconds": seconds,
         "frames_per_second": {name: read / took for name, took in seconds.items()},
-        "ratio": ratios["clips"],
-        "ratio_windows": ratios["windows"],
-        "ratio_torch": ratios["torch"],
+        "ratio": timing.ratio(times, "bare", "clips"),
+        "ratio_windows": timing.ratio(times, "bare", "windows"),
+        "ratio_torch": timing.ratio(times, "bare", "torch"),
     }

@@ -36,10 +36,12 @@ def predict(
 
     with exit_on_refusal(ImportError):
         ready = load_recogniser(model)
+    if as_json:
+        print('{"videos": [', end="")
     show = _Json() if as_json else _Text()
-    show.begin()
     broken = [path for path in videos if not _predict(ready, path, top, every or None, show)]
-    show.end()
+    if as_json:
+        print("]}")
     if broken:
         raise typer.Exit(1)
 
@@ -66,12 +68,6 @@ def _predict(ready: Recogniser, path: Path, top: int, every: int | None, show: _
 class _Text:
     """Lines as they come."""
 
-    def begin(self) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
     def video(self, path: Path) -> None:
         say(str(path))
 
@@ -91,12 +87,6 @@ class _Json:
 
     def __init__(self) -> None:
         self._videos, self._clips = 0, 0
-
-    def begin(self) -> None:
-        print('{"videos": [', end="")
-
-    def end(self) -> None:
-        print("]}")
 
     def video(self, path: Path) -> None:
         print(f'{", " if self._videos else ""}{{"video": {json.dumps(str(path))}, "clips": [', end="")

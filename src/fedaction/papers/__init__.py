@@ -51,20 +51,5 @@ def _begins_with(row: ItemRow, text: str) -> bool:
     return any(part.lower().startswith(text.lower()) for part in row.label)
 
 
-__all__ = [
-    "EDGE",
-    "FDARN",
-    "FEDVSSL",
-    "FSAR",
-    "ITEMS",
-    "PAPERS",
-    "SCALES",
-    "Outcome",
-    "Paper",
-    "Workbench",
-    "find_item",
-    "paper_of",
-    "regenerate",
-    "runs_of",
-    "write_outcome",
-]
+__all__ = ["EDGE", "FDARN", "FEDVSSL", "FSAR", "ITEMS", "PAPERS", "SCALES", "Outcome", "Paper", "Workbench"]
+__all__ += ["find_item", "paper_of", "regenerate", "runs_of", "write_outcome"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
@@ -25,6 +25,9 @@ from fedaction.runs.study import load_clients
 
 if TYPE_CHECKING:
     from fedaction.papers.paper import Paper
+
+Say = Callable[[str], None]
+"""Callback for messages about analyses that take a while."""
 
 _NOT_HERE = {
     "method": "the item's rows name their methods",
@@ -69,6 +72,23 @@ class ItemCell:
     def configuration(self) -> str:
         """The hash that its runs share."""
         return self.runs[0].configuration if self.runs else ""
+
+
+@dataclass(frozen=True)
+class Draft(Generic[S]):
+    """An item that is being made.
+
+    Attributes:
+        item: the item.
+        bench: where it is made.
+        cells: its values, with their clients and runs.
+        say: callback for messages.
+    """
+
+    item: Item
+    bench: Workbench[S]
+    cells: Sequence[ItemCell]
+    say: Say = lambda _: None
 
 
 class Workbench(Generic[S]):
@@ -129,9 +149,11 @@ class Workbench(Generic[S]):
 
     def runs(self, label: str, recipe: Recipe) -> tuple[Run, ...]:
         """A recipe's runs, one per seed."""
-        method = recipe.run.method
-        home = self.out / "runs" / f"{method}-{recipe.configuration()}"
-        return tuple(Run(label, recipe.only(method, seed), home / f"seed-{seed}") for seed in self.seeds)
+        method, configuration = recipe.run.method, recipe.configuration()
+        home = self.out / "runs" / f"{method}-{configuration}"
+        return tuple(
+            Run(label, configuration, seed, home / f"seed-{seed}", recipe.only(method, seed)) for seed in self.seeds
+        )
 
     def cells(self, item: Item, **keys: Any) -> list[ItemCell]:
         """Every value of an item's federated rows, and the runs it comes from; `keys` are recipe keys for all."""

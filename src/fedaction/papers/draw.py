@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -38,13 +39,40 @@ def _colours(outcome: Outcome) -> dict[tuple[str, ...], str]:
     return {row.label: row.colour or COLOURS[place % len(COLOURS)] for place, row in rows}
 
 
-def _head(value: Value, most: int = 24) -> str:
-    return f"{value.column}\n{label(value.client, most)}" if value.client else value.column
-
-
 def _heads(values: Sequence[Value]) -> dict[str, str]:
     """Columns in order, with what stands in."""
-    return {value.column: _head(value) for value in values}
+    return {v.column: f"{v.column}\n{label(v.client, 24)}" if v.client else v.column for v in values}
+
+
+def _rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """Labels of the series' rows, in order."""
+    return list(dict.fromkeys(v.row for v in outcome.series))
+
+
+def _series(outcome: Outcome, row: tuple[str, ...], column: str) -> list[Value]:
+    return [v for v in outcome.series if (v.row, v.column) == (row, column)]
+
+
+def _panels(
+    figure: Figure, titles: Sequence[str], y: str = "", *, share: bool = False, size: int = 9
+) -> Iterator[Axes]:
+    """Panels side by side with titles of a size; `y`: what the upright axis of the first, or a shared one, shows."""
+    first = None
+    for place, title in enumerate(titles):
+        axes = figure.add_subplot(1, len(titles), place + 1, sharey=first if share else None)
+        first = first or axes
+        axes.set_title(title, loc="left", fontsize=size)
+        axes.grid(axis="y")
+        if y and not place:
+            axes.set_ylabel(y)
+        yield axes
+
+
+def _legend_beside(figure: Figure) -> Figure:
+    """One legend for all panels."""
+    if figure.axes:
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    return figure
 
 
 def _draw_curves(outcome: Outcome) -> Figure:
@@ -52,26 +80,18 @@ def _draw_curves(outcome: Outcome) -> Figure:
     heads, colours = _heads(outcome.series), _colours(outcome)
     beside = len(colours) > 6  # a legend that would hide the lines
     figure = canvas(2.6 * len(heads) + (2.6 if beside else 0.6), 3.0)
-    left = None
-    for place, (column, head) in enumerate(heads.items()):
-        axes = figure.add_subplot(1, len(heads), place + 1, sharey=left)
-        left = left or axes
+    panels = _panels(figure, list(heads.values()), "test accuracy, %", share=True)
+    for place, (column, axes) in enumerate(zip(heads, panels, strict=True)):
         for row, colour in colours.items():
-            line = [v for v in outcome.series if (v.row, v.column) == (row, column)]
-            _draw_line(axes, line, "round", colour, outcome.item.describe(row), marker="")
-        axes.set_title(head, loc="left", fontsize=9)
+            name = outcome.item.describe(row)
+            _draw_line(axes, _series(outcome, row, column), "round", colour, name, marker="")
         whole_rounds(axes)
         axes.set_xlabel(outcome.item.across)
-        axes.grid(axis="y")
         if place:
             axes.tick_params(labelleft=False)
-        else:
-            axes.set_ylabel("test accuracy, %")
-            if not beside:
-                axes.legend(loc="best", fontsize=8)
-    if beside and left:
-        figure.legend(*left.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-    return figure
+        elif not beside:
+            axes.legend(loc="best", fontsize=8)
+    return _legend_beside(figure) if beside else figure
 
 
 def _draw_sweep(outcome: Outcome) -> Figure:
@@ -79,20 +99,16 @@ def _draw_sweep(outcome: Outcome) -> Figure:
     known = [v for v in outcome.table if v.values]
     heads, colours = _heads(known), _colours(outcome)
     figure = canvas(4.2 * len(heads) + 0.6, 3.6)
-    for place, (column, head) in enumerate(heads.items()):
-        axes = figure.add_subplot(1, len(heads), place + 1)
+    for column, axes in zip(heads, _panels(figure, list(heads.values())), strict=True):
         for name in dict.fromkeys(v.row[0] for v in known):
             line = [v for v in known if (v.row[0], v.column) == (name, column)]
             x, spread = [int(v.row[1]) for v in line], [v.std or 0.0 for v in line]
             errors, colour = spread if any(spread) else None, colours[line[0].row]
             axes.errorbar(x, [v.mean or 0.0 for v in line], errors, color=colour, marker="o", label=name)
-        axes.set_title(head, loc="left", fontsize=9)
         axes.set_xticks(sorted({int(v.row[1]) for v in known}))
         axes.set_xlabel(outcome.item.heads[1])
         axes.set_ylabel("test accuracy, %")
-        axes.grid(axis="y")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-    return figure
+    return _legend_beside(figure)
 
 
 def _draw_bars(outcome: Outcome) -> Figure:
@@ -101,7 +117,7 @@ def _draw_bars(outcome: Outcome) -> Figure:
     figure = canvas(1.5 * len(heads) + 1.6, 3.2)
     axes = figure.add_subplot()
     width = 0.8 / len(colours)
-    marked = False
+    mark_label: str | None = "the paper's"
     for place, (row, colour) in enumerate(colours.items()):
         own = {v.column: v for v in outcome.table if v.row == row}
         x = [i + (place - (len(colours) - 1) / 2) * width for i in range(len(heads))]
@@ -110,12 +126,10 @@ def _draw_bars(outcome: Outcome) -> Figure:
         heights = [math.nan if mean is None else mean for mean in means]
         errors = [own[column].std or 0.0 for column in heads]
         axes.bar(x, heights, 0.9 * width, yerr=errors if any(errors) else None, color=colour, label=name)
-        papers = [(at, own[c].paper) for at, c in zip(x, heads, strict=True)]
-        for at, paper in papers:
-            if paper is not None:
-                mark = [at - width / 2, at + width / 2]
-                axes.plot(mark, [paper, paper], color="black", label=None if marked else "the paper's")
-                marked = True
+        for at, column in zip(x, heads, strict=True):
+            if (paper := own[column].paper) is not None:
+                axes.plot([at - width / 2, at + width / 2], [paper, paper], color="black", label=mark_label)
+                mark_label = None
     axes.set_xticks(range(len(heads)), list(heads.values()))
     axes.set_ylabel("test accuracy, %")
     axes.grid(axis="y")
@@ -126,7 +140,7 @@ def _draw_bars(outcome: Outcome) -> Figure:
 
 def _draw_cka(outcome: Outcome) -> Figure:
     """One heat map per block, clients on both axes."""
-    blocks = list(dict.fromkeys(v.row for v in outcome.series))
+    blocks = _rows(outcome)
     names = list(dict.fromkeys(v.column for v in outcome.series))
     figure = canvas(2.7 * len(blocks) + 1.2, 3.2)
     image = None
@@ -145,11 +159,10 @@ def _draw_cka(outcome: Outcome) -> Figure:
 
 def _draw_topology(outcome: Outcome) -> Figure:
     """Rows: matrix and round; columns: clients. One scale per row: entries grow during training."""
-    heads = _heads(outcome.series)
-    rows = list(dict.fromkeys(v.row for v in outcome.series))
+    heads, rows = _heads(outcome.series), _rows(outcome)
     figure = canvas(2.4 * max(len(heads), 1) + 0.9, 2.4 * len(rows) + 0.3)
     for place, row in enumerate(rows):
-        grids = {c: _matrix([v for v in outcome.series if (v.row, v.column) == (row, c)]) for c in heads}
+        grids = {column: _matrix(_series(outcome, row, column)) for column in heads}
         most = max((float(grid.abs().max()) for grid in grids.values() if len(grid)), default=0.0) or 1.0
         image, panels = None, []
         for position, (column, grid) in enumerate(grids.items()):
@@ -167,15 +180,13 @@ def _draw_topology(outcome: Outcome) -> Figure:
 
 
 def _matrix(values: Sequence[Value]) -> Tensor:
-    if not values:
-        return torch.zeros(0, 0)
-    joints = max(v.at["to_joint"] for v in values) + 1
+    joints = math.isqrt(len(values))
     return torch.tensor([v.mean for v in values], dtype=torch.float64).view(joints, joints)
 
 
 def _draw_landscape(outcome: Outcome) -> Figure:
     """One surface per model, on one scale: the logarithm of the loss."""
-    rows = list(dict.fromkeys(v.row for v in outcome.series))
+    rows = _rows(outcome)
     figure = canvas(4.2 * len(rows), 3.9)
     known = [math.log10(max(v.mean, 1e-6)) for v in outcome.series if v.mean is not None]
     low, high = min(known), max(known)
@@ -183,16 +194,12 @@ def _draw_landscape(outcome: Outcome) -> Figure:
         points = [v for v in outcome.series if v.row == row]
         side = math.isqrt(len(points))
         heights = [high if v.mean is None else math.log10(max(v.mean, 1e-6)) for v in points]
-        first, second, height = (
-            torch.tensor(values, dtype=torch.float64).view(side, side).numpy()
-            for values in ([v.at["first"] for v in points], [v.at["second"] for v in points], heights)
-        )
-        axes = figure.add_subplot(1, len(rows), place + 1, projection="3d")
-        axes.plot_surface(  # pyright: ignore[reportAttributeAccessIssue]
-            first, second, height, cmap="viridis", vmin=low, vmax=high, rcount=side, ccount=side, linewidth=0.1
-        )
-        axes.set_zlim(low, high if high > low else low + 1)  # pyright: ignore[reportAttributeAccessIssue]
-        axes.set_zlabel(f"log10 of the {outcome.series[0].column}")  # pyright: ignore[reportAttributeAccessIssue]
+        grids = ([v.at["first"] for v in points], [v.at["second"] for v in points], heights)
+        surface = (torch.tensor(values, dtype=torch.float64).view(side, side).numpy() for values in grids)
+        axes: Any = figure.add_subplot(1, len(rows), place + 1, projection="3d")
+        axes.plot_surface(*surface, cmap="viridis", vmin=low, vmax=high, rcount=side, ccount=side, linewidth=0.1)
+        axes.set_zlim(low, high if high > low else low + 1)
+        axes.set_zlabel(f"log10 of the {outcome.series[0].column}")
         axes.set_xlabel("first direction")
         axes.set_ylabel("second direction")
         axes.set_xticks((-1, 0, 1))
@@ -203,25 +210,17 @@ def _draw_landscape(outcome: Outcome) -> Figure:
 
 def _draw_epsilon(outcome: Outcome) -> Figure:
     """One panel per model: how probabilities are distributed on D and on D'."""
-    rows = list(dict.fromkeys(v.row for v in outcome.series))
-    colours = _colours(outcome)
+    rows, colours = _rows(outcome), _colours(outcome)
     figure = canvas(3.4 * max(len(rows), 1), 3.2)
     epsilons = {v.row: v.mean for v in outcome.table if v.client}
-    left = None
-    for place, row in enumerate(rows):
-        axes = figure.add_subplot(1, len(rows), place + 1, sharey=left)
-        left = left or axes
+    titles = [row[-1] if (mean := epsilons[row]) is None else f"{row[-1]}: epsilon {mean:.2f}" for row in rows]
+    for row, axes in zip(rows, _panels(figure, titles, "share of samples, %", share=True, size=10), strict=True):
         for column, style in (("D", "-"), ("D'", "--")):
-            bins = [v for v in outcome.series if (v.row, v.column) == (row, column)]
+            bins = _series(outcome, row, column)
             middles = [50 * (v.at["from"] + v.at["to"]) for v in bins]
             axes.plot(middles, [v.mean or 0.0 for v in bins], style, color=colours[row], label=column)
-        mean = epsilons[row]
-        axes.set_title(row[-1] if mean is None else f"{row[-1]}: epsilon {mean:.2f}", loc="left")
         axes.set_xlabel("probability of the predicted class, %")
-        axes.grid(axis="y")
         axes.legend(loc="best")
-        if place == 0:
-            axes.set_ylabel("share of samples, %")
     return figure
 
 
@@ -240,55 +239,40 @@ def _draw_line(
 
 def _draw_perturbation(outcome: Outcome) -> Figure:
     """One panel per kind of noise and dataset, one line per model."""
-    colours = _colours(outcome)
     panels = list(dict.fromkeys(v.row[:2] for v in outcome.series))
     figure = canvas(2.7 * max(len(panels), 1) + 2.4, 3.2)
-    for place, panel in enumerate(panels):
-        axes = figure.add_subplot(1, len(panels), place + 1)
-        for row, colour in colours.items():
-            _draw_line(axes, [v for v in outcome.series if v.row == (*panel, *row)], "k", colour, row[-1])
-        axes.set_title(f"{panel[1]}, {panel[0]} noise", loc="left", fontsize=9)
+    titles = [f"{dataset}, {kind} noise" for kind, dataset in panels]
+    for panel, axes in zip(panels, _panels(figure, titles, "R@1, %"), strict=True):
+        for row, colour in _colours(outcome).items():
+            _draw_line(axes, _series(outcome, (*panel, *row), "R@1"), "k", colour, row[-1])
         axes.set_xlabel("k")
         axes.set_ylim(bottom=0)
-    return _finish_recall_panels(figure)
+    return _legend_beside(figure)
 
 
 def _draw_traffic(outcome: Outcome) -> Figure:
     """One panel per dataset, one line per federated model; the centralised model's value is a dashed line."""
-    colours = _colours(outcome)
     columns = list(dict.fromkeys(v.column for v in outcome.series))
     figure = canvas(3.6 * max(len(columns), 1) + 2.4, 3.2)
     central = {row.label for row in outcome.item.rows if row.method == "centralvssl"}
-    for place, column in enumerate(columns):
-        axes = figure.add_subplot(1, len(columns), place + 1)
-        for row, colour in colours.items():
-            own = [v for v in outcome.series if (v.row, v.column) == (row, column)]
+    for column, axes in zip(columns, _panels(figure, columns, "R@1, %"), strict=True):
+        for row, colour in _colours(outcome).items():
+            own = _series(outcome, row, column)
             if row not in central:
                 _draw_line(axes, own, "round", colour, row[-1])
             elif own and own[-1].mean is not None:
                 axes.axhline(own[-1].mean, color=colour, linestyle="--", label=row[-1])
-        axes.set_title(column, loc="left", fontsize=9)
         whole_rounds(axes)
         axes.set_xlabel(outcome.item.across)
-    return _finish_recall_panels(figure)
-
-
-def _finish_recall_panels(figure: Figure) -> Figure:
-    """Panels side by side with what they have in common: the upright axis, its lines, one legend."""
-    for axes in figure.axes:
-        axes.grid(axis="y")
-    if figure.axes:
-        figure.axes[0].set_ylabel("R@1, %")
-        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-    return figure
+    return _legend_beside(figure)
 
 
 def _draw_distances(outcome: Outcome) -> Figure:
     """The deviation over a round's clients, one line per module."""
     figure = canvas(5.6, 3.2)
     axes = figure.add_subplot()
-    for place, part in enumerate(dict.fromkeys(v.row for v in outcome.series)):
-        _draw_line(axes, [v for v in outcome.series if v.row == part], "round", COLOURS[place], part[-1])
+    for colour, part in zip(COLOURS, _rows(outcome), strict=False):
+        _draw_line(axes, _series(outcome, part, "deviation"), "round", colour, part[-1])
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))  # a few, where decades are few

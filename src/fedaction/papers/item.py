@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Literal
 
 from fedaction.methods import METHODS
@@ -104,6 +106,11 @@ class Item:
         """The name of its paper."""
         return self.name.split("/")[0]
 
+    @property
+    def has_mean(self) -> bool:
+        """Whether its rows end in their mean."""
+        return self.mean and self.kind == "table"
+
     def digits_of(self, label: str) -> tuple[int, int]:
         """Decimals of the values of a column."""
         return next((column.digits for column in self.columns if column.label == label), None) or self.digits
@@ -127,15 +134,26 @@ class Item:
     @property
     def runs(self) -> list[ItemRow]:
         """A row for every run that it takes with one seed, if none is there yet."""
-        runs = {
-            (
-                row.method,
-                repr(sorted(row.overrides.items())),
-                row.data,
-                column.among,
-                column.unseen and column.client,
-            ): row
-            for row in self.federated
-            for column in self.columns
-        }
+        runs: dict[object, ItemRow] = {}
+        for row, column in product(self.federated, self.columns):
+            clients = column.among, column.unseen and column.client
+            runs[row.method, repr(sorted(row.overrides.items())), row.data, clients] = row
         return list(runs.values())
+
+
+def make_item(
+    paper: str,
+    place: str,
+    title: str,
+    columns: tuple[Column, ...],
+    rows: tuple[ItemRow, ...],
+    *notes: str,
+    **keys: Any,
+) -> Item:
+    """The item of a paper, by the name that people use, at a place such as "table1" or, in a supplement, "s-fig3".
+
+    Its name, its kind and the head of its title follow; `numeral`, among the other keys, is its number as printed.
+    """
+    kind, number = "table" if "table" in place else "figure", keys.pop("numeral", re.sub("[^0-9]", "", place))
+    head = f"{paper}{' supplement' * place.startswith('s-')}, {kind.title()} {number}"
+    return Item(f"{paper.lower()}/{place}", f"{head}. {title}", kind, columns, rows, notes=notes, **keys)

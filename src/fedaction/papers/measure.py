@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fedaction.federation.files import read_json
-from fedaction.papers.cells import ItemCell
-from fedaction.papers.item import Item
+from fedaction.papers.cells import Draft, ItemCell, Say
 from fedaction.papers.outcome import Value
 from fedaction.papers.work import Run
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.study import METRIC
-
-Say = Callable[[str], None]
-"""Is told of analyses that take a while."""
-Values = tuple[list[Value], list[Value]]
-"""Those of the table, and further ones that only a figure shows."""
+from fedaction.server.state import Row
 
 
-def has_mean(item: Item) -> bool:
-    """Whether an item's rows end in their mean."""
-    return item.mean and item.kind == "table"
-
-
-def read_accuracies(item: Item, cells: Sequence[ItemCell]) -> list[Value]:
+def read_accuracies(draft: Draft[Any]) -> Iterator[Value]:
     """Every cell's test accuracy at the end, in per cent; with each row's mean where the item has it."""
     rows: dict[tuple[str, ...], list[Value]] = {}
-    for cell in cells:
+    for cell in draft.cells:
         value = value_of(cell, [to_percent(_accuracy(cell, run)) for run in cell.runs])
         rows.setdefault(cell.row.label, []).append(value)
-    if has_mean(item):
-        for row, values in rows.items():
-            values.append(_mean(row, values))
-    return [value for values in rows.values() for value in values]
+    for row, values in rows.items():
+        yield from values
+        if draft.item.has_mean:
+            yield _mean(row, values)
 
 
 def _mean(row: tuple[str, ...], values: Sequence[Value]) -> Value:
@@ -48,54 +39,64 @@ def _mean(row: tuple[str, ...], values: Sequence[Value]) -> Value:
     return Value(row, "mean", tuple(map(statistics.fmean, seeds)), paper, configuration=configuration)
 
 
-def read_curves(cells: Sequence[ItemCell]) -> list[Value]:
-    """Every cell's test accuracy over rounds, in per cent."""
-    points: list[Value] = []
-    for cell in cells:
-        rounds: dict[int, list[float | None]] = {}
-        for run in cell.runs:
-            clients: dict[int, list[float]] = {}
-            for row in read_rows(run.folder / "metrics.jsonl"):
-                is_own = {"client": row.client, "group": row.group, "all": ""}[cell.column.of] == cell.client
-                if is_own and (row.split, row.name) == ("test", cell.column.metric) and row.value is not None:
-                    clients.setdefault(row.round, []).append(row.value)
-            for round, values in clients.items():
-                rounds.setdefault(round, []).append(to_percent(statistics.fmean(values)))
-        points += [value_of(cell, values, round=round) for round, values in sorted(rounds.items())]
-    return points
+def read_curves(draft: Draft[Any]) -> Iterator[Value]:
+    """Every cell's test accuracy at the end and over rounds, in per cent."""
+    yield from read_accuracies(draft)
+    for cell in draft.cells:
+
+        def is_own(row: Row, cell: ItemCell = cell) -> bool:
+            whose = {"client": row.client, "group": row.group, "all": ""}[cell.column.of]
+            return (whose, row.split, row.name) == (cell.client, "test", cell.column.metric)
+
+        curves = [by_round(run.folder, is_own) for run in cell.runs]
+        means = [{round: 100 * statistics.fmean(values) for round, values in curve.items()} for curve in curves]
+        yield from points_of(means, cell.row.label, cell.column.label, cell.configuration, cell.client)
 
 
-def read_landscape(cells: Sequence[ItemCell], say: Say) -> Values:
+def by_round(folder: Path, wanted: Callable[[Row], bool]) -> dict[int, list[float]]:
+    """The numbers of a run's metrics that are wanted, by round."""
+    rounds: dict[int, list[float]] = {}
+    for row in read_rows(folder / "metrics.jsonl"):
+        if wanted(row) and row.value is not None:
+            rounds.setdefault(row.round, []).append(row.value)
+    return rounds
+
+
+def points_of(
+    curves: Iterable[Mapping[int, float]], label: tuple[str, ...], column: str, configuration: str, client: str = ""
+) -> Iterator[Value]:
+    """A value for each round of the seeds' curves."""
+    curves = list(curves)
+    for round in sorted({round for curve in curves for round in curve}):
+        values = drop_unknown([curve.get(round) for curve in curves])
+        yield Value(label, column, values, None, client, configuration, {"round": round})
+
+
+def read_landscape(draft: Draft[Any]) -> Iterator[Value]:
     """How rough each model's loss is around its weights, and the first seed's surface; means over clients."""
-    table: list[Value] = []
-    points: list[Value] = []
-    for cell in {cell.row.label: cell for cell in cells if cell.runs}.values():  # one of each row
+    for cell in {cell.row.label: cell for cell in draft.cells if cell.runs}.values():  # one of each row
         label, configuration = cell.row.label, cell.configuration
-        analyses = [read_analysis(run, "landscape", say) for run in cell.runs]
+        analyses = [read_analysis(run, "landscape", draft.say) for run in cell.runs]
         means = [analysis["methods"][cell.row.method]["mean"] for analysis in analyses]
         unit = "nats" if "nats" in analyses[0].get("loss", "nats") else "loss"
         heads = {"centre": f"centre, {unit}", "curvature": f"curvature, {unit}/unit²"}
         heads |= {"concave": "concave, %", "flat": "flat, %"}
         for key, head in heads.items():
-            values = [mean[key] for mean in means]
-            if head.endswith("%"):
-                values = [to_percent(value) for value in values]
-            table.append(Value(label, head, drop_unknown(values), configuration=configuration))
+            values = [to_percent(mean[key]) if head.endswith("%") else mean[key] for mean in means]
+            yield Value(label, head, drop_unknown(values), configuration=configuration)
         radius, surface = analyses[0]["radius"], means[0]["surface"]
         places = [radius * (2 * step / (len(surface) - 1) - 1) for step in range(len(surface))]
+        head = "loss" if unit == "loss" else f"loss, {unit}"
         for first, line in zip(places, surface, strict=True):
             for second, loss in zip(places, line, strict=True):
                 at = {"first": round(first, 6), "second": round(second, 6)}
-                head = "loss" if unit == "loss" else f"loss, {unit}"
-                points.append(Value(label, head, drop_unknown([loss]), None, "", configuration, at))
-    return table, points
+                yield Value(label, head, drop_unknown([loss]), None, "", configuration, at)
 
 
-def value_of(cell: ItemCell, values: Sequence[float | None], **at: Any) -> Value:
-    """A cell's value; with `at`, a point of a figure, beside which the paper prints nothing."""
-    paper, spread = (None, None) if at else (cell.paper, cell.spread)
+def value_of(cell: ItemCell, values: Sequence[float | None]) -> Value:
+    """A cell's value."""
     known, head, configuration = drop_unknown(values), cell.column.label, cell.configuration
-    return Value(cell.row.label, head, known, paper, cell.client, configuration, at, spread)
+    return Value(cell.row.label, head, known, cell.paper, cell.client, configuration, spread=cell.spread)
 
 
 def drop_unknown(values: Sequence[float | None]) -> tuple[float, ...]:
@@ -124,9 +125,8 @@ def to_percent(share: float | None) -> float | None:
 def _accuracy(cell: ItemCell, run: Run) -> float | None:
     """Of the client, the group of clients, or all clients that a cell is about."""
     if cell.column.metric != METRIC:
-        rows = [row for row in read_rows(run.folder / "metrics.jsonl") if row.name == cell.column.metric]
-        last = [row.value for row in rows if row.round == rows[-1].round and row.value is not None]
-        return statistics.fmean(last) if last else None
+        rounds = by_round(run.folder, lambda row: row.name == cell.column.metric)
+        return statistics.fmean(rounds[max(rounds)]) if rounds else None
     if cell.column.of == "all":
         return run.result["mean"]
     return run.result["groups" if cell.column.of == "group" else "clients"].get(cell.client)

@@ -6,8 +6,8 @@ import csv
 import io
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 from fedaction.papers.item import Item
 from fedaction.papers.setting import Setting
@@ -72,15 +72,8 @@ class Value:
         }
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where values come from: a run, a distillation or an evaluation.
-
-    Attributes:
-        label: what people call it.
-        configuration: the hash that its values have.
-        environment: what it ran on.
-    """
+class Origin(NamedTuple):
+    """Where values come from: label and configuration of a run, a distillation or an evaluation, and its device."""
 
     label: str
     configuration: str
@@ -120,12 +113,9 @@ class Outcome:
     @property
     def columns(self) -> list[str]:
         """Heads of the columns; where a client stands in for one of the paper's, both are named."""
-        heads: dict[str, str] = {}
-        for value in self.table:
-            heads.setdefault(value.column, value.column)
-            if value.client:
-                heads[value.column] = f"{value.column} / {value.client}"
-        return list(heads.values())
+        clients = {value.column: value.client for value in self.table if value.client}
+        columns = dict.fromkeys(value.column for value in self.table)
+        return [f"{column} / {clients[column]}" if column in clients else column for column in columns]
 
     @property
     def lines(self) -> list[tuple[tuple[str, ...], list[str]]]:
@@ -170,10 +160,8 @@ class Outcome:
         """A value's device and torch version: those of its configuration, or of all where it has none."""
         named = [origin for origin in self.origins if origin.configuration == value.configuration]
         places = dict.fromkeys(origin.environment for origin in named or self.origins if value.values)
-        return {
-            "device": "; ".join(dict.fromkeys(place.device for place in places)),
-            "torch": "; ".join(dict.fromkeys(place.torch for place in places)),
-        }
+        facts = [asdict(place) for place in places]
+        return {key: "; ".join(dict.fromkeys(fact[key] for fact in facts)) for key in ("device", "torch")}
 
     def document(self) -> dict[str, Any]:
         """As one JSON object."""
@@ -188,10 +176,7 @@ class Outcome:
             "caption": self.caption,
             "notes": [*self.item.notes, *self.notes],
             "command": self.command,
-            "environments": [
-                {"device": place.device, "torch": place.torch, "of": labels}
-                for place, labels in self.environments.items()
-            ],
+            "environments": [{**asdict(place), "of": labels} for place, labels in self.environments.items()],
             "runs": [dict(zip(("row", "method", "configuration"), run, strict=True)) for run in self.runs],
             "table": [value.record(self.item) for value in self.table],
         }
@@ -215,24 +200,23 @@ class Outcome:
         parts = [f"# {self.item.title}", self.caption]
         if figure:
             parts.append(f"![{self.item.title}]({figure})")
-        heads = [*self.item.heads, *self.columns]
         lines = [[*label, *texts] for label, texts in self.lines]
-        parts.append("\n".join([_line(heads), _line(["---"] * len(heads)), *map(_line, lines)]))
+        parts.append(_table([*self.item.heads, *self.columns], lines))
         if notes := [*self.item.notes, *self.notes]:
             parts.append("\n".join(f"- {note}" for note in notes))
         parts.append(f"```\n{self.command}\n```")
         if self.runs:
-            rows = [_line(["row", "method", "configuration"]), _line(["---"] * 3), *map(_line, self.runs)]
-            parts.append("\n".join(rows))
-        if self.footer:
-            parts.append(self.footer)
-        return "\n\n".join(parts) + "\n"
+            parts.append(_table(["row", "method", "configuration"], self.runs))
+        return "\n\n".join([*parts, *([self.footer] if self.footer else [])]) + "\n"
 
 
 def _round(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _line(texts: Sequence[str]) -> str:
-    escaped = (text.replace("|", "\\|").replace("*", "\\*") for text in texts)
-    return f"| {' | '.join(escaped)} |"
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """In Markdown."""
+    lines = [
+        [text.replace("|", "\\|").replace("*", "\\*") for text in row] for row in (heads, ["---"] * len(heads), *rows)
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

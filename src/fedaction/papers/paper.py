@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic
 
-from fedaction.papers.cells import ItemCell, Workbench
+from fedaction.papers.cells import Draft, Workbench
 from fedaction.papers.item import Item, ItemRow
-from fedaction.papers.measure import Say, Values, has_mean, read_accuracies, read_curves, read_landscape
+from fedaction.papers.measure import read_accuracies, read_curves, read_landscape
 from fedaction.papers.outcome import Value
 from fedaction.papers.setting import S
 from fedaction.papers.work import Work
@@ -31,7 +31,7 @@ class Paper(ABC, Generic[S]):
     items: Sequence[Item]
     rounds: int
     effort: str = ""
-    refused: Mapping[str, str] = {}
+    refused: ClassVar[Mapping[str, str]] = {}
 
     # Before anything is run
 
@@ -80,7 +80,7 @@ class Paper(ABC, Generic[S]):
         """What an item needs before its runs, batch by batch; whatever is in a batch may run side by side."""
         return iter(())
 
-    def after_runs(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell]) -> Iterator[Sequence[Work]]:
+    def after_runs(self, draft: Draft[S]) -> Iterator[Sequence[Work]]:
         """What an item needs once its runs are done, likewise."""
         return iter(())
 
@@ -90,19 +90,17 @@ class Paper(ABC, Generic[S]):
         """How many rounds (the item's `across`) its runs have; 0 where nothing is run."""
         return bench.overrides.get("rounds", bench.setting.base["rounds"]) if any(r.method for r in item.rows) else 0
 
-    def read(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell], say: Say) -> Values:
+    def read(self, draft: Draft[S]) -> Iterable[Value]:
         """An item's values, as it `shows` them, once all that it needs is done."""
-        if item.shows == "landscape":
-            return read_landscape(cells, say)
-        return read_accuracies(item, cells), read_curves(cells) if item.shows == "curves" else []
+        return {"landscape": read_landscape, "curves": read_curves}.get(draft.item.shows, read_accuracies)(draft)
 
-    def notes(self, item: Item, bench: Workbench[S], cells: Sequence[ItemCell], table: Sequence[Value]) -> list[str]:
+    def notes(self, draft: Draft[S], table: Sequence[Value]) -> list[str]:
         """What the reader must know about these values, besides the item's own notes."""
-        notes: list[str] = []
-        if item.shows == "accuracy" and has_mean(item):
+        notes, seeds = list[str](), draft.bench.seeds
+        if draft.item.shows == "accuracy" and draft.item.has_mean:
             notes.append("mean: over the row, ours and the paper's; the paper does not print it.")
-        if len(bench.seeds) > 1 and item.shows in ("topology", "landscape", "epsilon"):
-            notes.append(f"The picture shows seed {bench.seeds[0]}; numbers are over all seeds.")
+        if len(seeds) > 1 and draft.item.shows in ("topology", "landscape", "epsilon"):
+            notes.append(f"The picture shows seed {seeds[0]}; numbers are over all seeds.")
         return notes
 
 

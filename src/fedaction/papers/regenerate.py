@@ -9,9 +9,9 @@ from typing import Any
 
 from fedaction.federation.files import write_atomically
 from fedaction.federation.progress import Progress
-from fedaction.papers.cells import ItemCell, Workbench, empty_cells
+from fedaction.papers.cells import Draft, ItemCell, Say, Workbench, empty_cells
 from fedaction.papers.item import Item
-from fedaction.papers.measure import Say, read_accuracies
+from fedaction.papers.measure import read_accuracies
 from fedaction.papers.outcome import Origin, Outcome, Value
 from fedaction.papers.work import Run, Work, carry_out
 
@@ -38,35 +38,41 @@ def regenerate(
     Args:
         item: what to make.
         bench: on which data, at which scale, with which seeds, where the runs are kept.
-        progress: is told of the runs.
-        say: is told of the analyses.
+        progress: callback for the runs.
+        say: callback for messages about analyses.
         command: what the footer gives as the way to make it again.
         jobs: runs carried out side by side.
     """
     paper = bench.paper
     cells, absent = _cells(item, bench)
+    draft = Draft(item, bench, cells, say)
+    works: list[Work] = []
     if absent:
-        table, series = read_accuracies(item, cells), []
+        values = list(read_accuracies(draft))
     else:
-        for works in paper.before_runs(item, bench):
-            carry_out(works, progress, jobs)
-        cells, _ = _cells(item, bench)
-        carry_out(_distinct_runs(cells), progress, jobs)
-        for works in paper.after_runs(item, bench, cells):
-            carry_out(works, progress, jobs)
-        table, series = paper.read(item, bench, cells, say)
+        for batch in paper.before_runs(item, bench):
+            carry_out(batch, progress, jobs)
+        draft = Draft(item, bench, _cells(item, bench)[0], say)
+        runs = _distinct_runs(draft.cells)
+        carry_out(runs, progress, jobs)
+        for batch in paper.after_runs(draft):
+            carry_out(batch, progress, jobs)
+        values = list(paper.read(draft))
+        batches = [*paper.before_runs(item, bench), runs, *paper.after_runs(draft)]  # of what is done: all of it
+        works = [work for batch in batches for work in batch]
+    table = tuple(value for value in values if not value.at)
     return Outcome(
         item,
         bench.setting,
         bench.seeds,
-        tuple(table),
-        tuple(series),
+        table,
+        tuple(value for value in values if value.at),
         rounds=0 if absent else paper.length(item, bench),
         command=command,
-        runs=_list_rows(item, cells, table),
-        origins=() if absent else _origins(item, bench, cells),
+        runs=_list_rows(item, draft.cells, table),
+        origins=tuple(dict.fromkeys(Origin(work.label, work.configuration, work.environment) for work in works)),
         absent=absent,
-        notes=() if absent else tuple(paper.notes(item, bench, cells, table)),
+        notes=() if absent else tuple(paper.notes(draft, table)),
     )
 
 
@@ -110,14 +116,6 @@ def _list_rows(item: Item, cells: Sequence[ItemCell], table: Sequence[Value]) ->
     hashes = {value.row[-len(row.label) :]: value.configuration for row in others for value in table}
     rows = [(item.describe(row.label), row.method, hashes.get(row.label, "")) for row in others]
     return tuple(dict.fromkeys((*runs, *rows)))
-
-
-def _origins(item: Item, bench: Workbench[Any], cells: Sequence[ItemCell]) -> tuple[Origin, ...]:
-    """All that an item's values come from, each once; it is done."""
-    works: list[Work] = [work for batch in bench.paper.before_runs(item, bench) for work in batch]
-    works += _distinct_runs(cells)
-    works += [work for batch in bench.paper.after_runs(item, bench, cells) for work in batch]
-    return tuple(dict.fromkeys(Origin(work.label, work.configuration, work.environment) for work in works))
 
 
 def _distinct_runs(cells: Sequence[ItemCell]) -> list[Run]:

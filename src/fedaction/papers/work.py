@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -37,67 +38,42 @@ class Environment:
         return cls(written["device_name"], written["packages"]["torch"])
 
 
-class Work(Protocol):
-    """Something to be carried out into a folder: a run, a distillation, an evaluation."""
+@dataclass(frozen=True)
+class Work(ABC):
+    """Something to be carried out into a folder: a run, a distillation, an evaluation.
+
+    Attributes:
+        label: what people call it; of a run the row that asked for it first.
+        configuration: the hash that its values are listed with; "" where there is none.
+        seed: its seed.
+        folder: where it is written, and resumed.
+    """
+
+    label: str
+    configuration: str
+    seed: int
+    folder: Path
 
     @property
-    def label(self) -> str:
-        """What people call it."""
-        ...
-
-    @property
-    def configuration(self) -> str:
-        """The hash that its values are listed with; "" where there is none."""
-        ...
-
-    @property
-    def seed(self) -> int:
-        """Its seed."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """Where it is written, and resumed."""
-        ...
-
-    @property
+    @abstractmethod
     def done(self) -> bool:
         """Whether there is nothing left to do."""
-        ...
 
     @property
     def environment(self) -> Environment:
         """On what it ran, once it is done."""
-        ...
+        return Environment.parse(read_json(self.folder / "environment.json"))
 
+    @abstractmethod
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """Does it, or what is left of it, on one core if asked to; its accuracy, or another score, 0 to 1."""
-        ...
 
 
 @dataclass(frozen=True)
-class Run:
-    """One federated run; see `Work`.
+class Run(Work):
+    """One federated run; `recipe` has one method and one seed."""
 
-    Attributes:
-        label: the row that asked for it first.
-        recipe: one method, one seed.
-        folder: its run directory.
-    """
-
-    label: str
     recipe: Recipe
-    folder: Path
-
-    @property
-    def configuration(self) -> str:
-        """See `Work`."""
-        return self.recipe.configuration()
-
-    @property
-    def seed(self) -> int:
-        """See `Work`."""
-        return self.recipe.run.seeds[0]
 
     @property
     def done(self) -> bool:
@@ -105,11 +81,6 @@ class Run:
         if not (self.folder / "result.json").exists() or not (self.folder / "report.html").exists():
             return False
         return self.result["complete"] and self.result["configuration"] == self.configuration
-
-    @property
-    def environment(self) -> Environment:
-        """See `Work`."""
-        return Environment.parse(read_json(self.folder / "environment.json"))
 
     @property
     def result(self) -> RunResult:

@@ -86,22 +86,16 @@ def export_model(
             warnings.simplefilter("ignore")  # about torch's own insides
             program = _program(Folded(network).float().cpu(), trials[-1][0])
             description = metadata(card, network.arguments)
-            written = {
-                name: _export(name, program, description, trials, Path(stem)) for name in dict.fromkeys(formats)
-            }
+            names = dict.fromkeys(formats)
+            return {name: _export(name, program, description, trials, Path(stem)) for name in names}
     finally:
         network.train(training)
-    return written
 
 
 def metadata(card: Card, arguments: dict[str, Any]) -> dict[str, Any]:
     """What an exported file says of itself; `configuration` is a hash of all the rest."""
-    description = {
-        "architecture": "resnet3d",
-        "arguments": arguments,
-        "card": card.model_dump(),
-        "fedaction": __version__,
-    }
+    description = {"architecture": "resnet3d", "arguments": arguments, "card": card.model_dump()}
+    description |= {"fedaction": __version__}
     text = json.dumps(description, sort_keys=True, allow_nan=False)
     return {**json.loads(text), "configuration": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -188,7 +182,7 @@ def _onnx(program: torch.export.ExportedProgram, description: str) -> tuple[byte
         raise ImportError(f"export to ONNX needs {error.name}: pip install 'fedaction[export]'") from None
     quiet = logging.getLogger("torch.onnx")
     level = quiet.level
-    quiet.setLevel(logging.ERROR)  # it would tell of a package that nothing here uses
+    quiet.setLevel(logging.ERROR)  # it would warn of a package that nothing here uses
     try:
         made = torch.onnx.export(
             program, (), input_names=[INPUT], output_names=[OUTPUT], dynamo=True, verbose=False, optimize=True

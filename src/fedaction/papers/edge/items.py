@@ -6,10 +6,11 @@ Figures 1, 2 and 4 are drawings of the pipeline, of the task and of networks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from fedaction.papers.edge.setting import HMDB51, KINETICS, UCF101
-from fedaction.papers.item import Column, Item, ItemRow
+from fedaction.papers.item import Column, Item, ItemRow, make_item
 
 DISTIL = "distil"
 """A row's method where it is a chain of networks that is distilled."""
@@ -48,33 +49,11 @@ _COLOURS = ("#3b6fb6", "#3f9b57", "#7a4fa3", "#e08a2b")
 _WALL = "Wall times are of the machine that ran it, without the teacher's training; the paper's of its own."
 
 
-def _chain(assistants: str, hours: float, increase: float, accuracy: float) -> ItemRow:
-    return ItemRow((assistants,), DISTIL, {"chain": CHAINS[assistants]}, (accuracy, None, hours, increase))
+_item = partial(make_item, "Edge", digits=(1, 1), mean=False)
 
 
-TABLE_1 = Item(
-    "edge/table1",
-    "Edge, Table I. Distillation through 0 to 3 teaching assistants",
-    "table",
-    shows="chains",
-    heads=("assistants",),
-    digits=(1, 1),
-    columns=(PER_CLIP, SECONDS, HOURS, INCREASE),
-    rows=(
-        _chain("0", 44 + 58 / 60, 0.0, 53.8),
-        _chain("1", 55 + 23 / 60, 23.2, 54.6),
-        _chain("2", 69 + 35 / 60, 54.7, 54.8),
-        _chain("3", 85 + 47 / 60, 90.8, 54.9),
-    ),
-    across="epoch",
-    mean=False,
-    notes=(
-        "Chains: ResNet-34 over 26, over 28 and 24, over 30, 26 and 22, to 18; one teacher serves all.",
-        _WALL,
-        "Every network of a chain trains for as many epochs as any other; the paper's times fit neither that nor "
-        "200 epochs in all.",
-    ),
-)
+def _chain(label: str | tuple[str, ...], chain: tuple[int, ...], *paper: float | None, colour: str = "") -> ItemRow:
+    return ItemRow((label,) if isinstance(label, str) else label, DISTIL, {"chain": chain}, paper, colour)
 
 
 def _tasks(dataset: str, *hours: float) -> tuple[ItemRow, ...]:
@@ -83,117 +62,26 @@ def _tasks(dataset: str, *hours: float) -> tuple[ItemRow, ...]:
     return tuple(ItemRow((dataset, task), paper=(None, h, None, None), data=dataset) for task, h in pairs)
 
 
-TABLE_2 = Item(
-    "edge/table2",
-    "Edge, Table II. Time of every stage: distillation and fine-tuning",
-    "table",
-    shows="times",
-    heads=("dataset", "task"),
-    digits=(1, 2),
-    columns=(SECONDS, HOURS, THRICE, ONCE),
-    rows=(
-        ItemRow((KINETICS, "from scratch"), DISTIL, {"chain": (18,)}, (None, 31 + 26 / 60, None, None)),
-        ItemRow((KINETICS, "KD, no TA"), DISTIL, {"chain": CHAINS["0"]}, (None, 44 + 58 / 60, None, None)),
-        ItemRow((KINETICS, "KD, one TA"), DISTIL, {"chain": CHAINS["1"]}, (None, 55 + 23 / 60, None, None)),
-        *_tasks(HMDB51, 3.25, 10.9, 6 + 31 / 60),
-        *_tasks(UCF101, 22 + 5 / 60, 74.45, 44 + 7 / 60),
-    ),
-    across="epoch",
-    mean=False,
-    notes=(
-        _WALL,
-        "Fine-tuning is timed by the virtual clock from the devices' profiles (Table IV; nothing is trained for it, "
-        "no transfers, no tests). hours: equal work, 80 epochs on the server, or 80 local epochs of every client: 80 "
-        "rounds, or as many updates one by one. The built-in server's time is Table II's own.",
-        "80 x 3 and 80 x 1 read the text otherwise: 80 aggregations of 3 or of 1 local epochs: 80 rounds of "
-        "the synchronous server, but only 80 single updates of the asynchronous one.",
-        "Table IV does not give the paper's 40 %: its synchronous times are 1.25 times 80 local epochs of the "
-        "slowest device, its asynchronous ones are 80 local epochs of the second slowest (within 1 %), by when all "
-        "devices together would have done about 611 local epochs instead of 320.",
-    ),
-)
-
-
 def _accuracies(dataset: str, *values: tuple[float, float]) -> tuple[ItemRow, ...]:
     pairs = zip(TASKS.items(), values, strict=True)
     return tuple(ItemRow((dataset, task), method, {}, pair, data=dataset) for (task, method), pair in pairs)
 
 
-TABLE_3 = Item(
-    "edge/table3",
-    "Edge, Table III. Fine-tuning: central, synchronous, asynchronous",
-    "table",
-    heads=("dataset", "task"),
-    digits=(1, 1),
-    columns=(PER_CLIP, PER_VIDEO),
-    rows=(
-        *_accuracies(HMDB51, (57.3, 64.1), (54.4, 61.8), (55.6, 62.3)),
-        *_accuracies(UCF101, (85.7, 91.1), (84.3, 89.3), (84.4, 89.5)),
-    ),
-    mean=False,
-    notes=("Means over the clients' test sets, all under the server's model.",),
-)
-
-
-def _profiles(name: str, title: str, column: Column, printed: Sequence[float], charge: str) -> Item:
+def _profiles(place: str, numeral: str, title: str, column: Column, printed: Sequence[float], charge: str) -> Item:
     """Tables IV and V: a time of every device; `charge`: what the clock makes of it."""
     labels = [(dataset, device) for dataset in (HMDB51, UCF101) for device in _DEVICES]
+    rows = tuple(
+        ItemRow(label, "", {}, (value,), _DEVICES[label[1]][1], data=label[0])
+        for label, value in zip(labels, printed, strict=True)
+    )
     built_in = "The built-in profiles are these printed values, so the two are equal by construction"
-    return Item(
-        name,
-        title,
-        "table",
-        shows="profiles",
-        heads=("dataset", "device"),
-        digits=(1, 1),
-        columns=(column,),
-        rows=tuple(
-            ItemRow(label, "", {}, (value,), _DEVICES[label[1]][1], data=label[0])
-            for label, value in zip(labels, printed, strict=True)
-        ),
-        mean=False,
-        notes=(f"{built_in}; {charge}. --set devices=FILE shows your own.",),
-    )
+    note, keys = f"{built_in}; {charge}. --set devices=FILE shows your own.", {"heads": ("dataset", "device")}
+    return _item(place, title, (column,), rows, note, numeral=numeral, shows="profiles", **keys)
 
 
-TABLE_4 = _profiles(
-    "edge/table4",
-    "Edge, Table IV. Training time of the devices",
-    TRAIN,
-    (391.1, 293.1, 121.3, 84.5, 2691.6, 2001.4, 821.9, 572.1),
-    "ours is what the clock charges for a local epoch",
-)
-TABLE_5 = _profiles(
-    "edge/table5",
-    "Edge, Table V. Test time of the devices",
-    TEST,
-    (181.4, 116.3, 89.4, 68.3, 621.3, 381.2, 322.5, 217.7),
-    "the clock charges nothing for tests",
-)
-
-FIG_3 = Item(
-    "edge/fig3",
-    "Edge, Figure 3. ResNet-18 from scratch and distilled: accuracy (%)",
-    "figure",
-    shows="curves",
-    digits=(1, 1),
-    columns=(PER_CLIP,),
-    rows=(
-        ItemRow(("from scratch",), DISTIL, {"chain": (18,)}, (50.2,), "#e08a2b"),
-        ItemRow(("KD, no TA",), DISTIL, {"chain": CHAINS["0"]}, (53.8,), "#3b6fb6"),
-        ItemRow(("KD, one TA",), DISTIL, {"chain": CHAINS["1"]}, (54.6,), "#7a4fa3"),
-    ),
-    across="epoch",
-)
-
-
-def _curves(number: int, title: str, rows: tuple[ItemRow, ...], note: str, **keys: Any) -> Item:
-    """Figures 5 to 12: accuracy over the course of fine-tuning."""
-    title = f"Edge, Figure {number}. {title}: accuracy (%)"
-    columns, notes = (PER_CLIP,), (note,)
-    return Item(
-        f"edge/fig{number}", title, "figure", columns, rows, shows="curves", digits=(1, 1), notes=notes, **keys
-    )
+def _curves(number: int, title: str, rows: tuple[ItemRow, ...], *notes: str, **keys: Any) -> Item:
+    """Accuracy over the course of distillation or fine-tuning."""
+    return _item(f"fig{number}", f"{title}: accuracy (%)", (PER_CLIP,), rows, *notes, shows="curves", **keys)
 
 
 def _single(number: int, dataset: str, task: str, how: str, across: str, paper: float) -> Item:
@@ -212,9 +100,87 @@ def _sweep(number: int, dataset: str, head: str, key: str, other: str, printed: 
 
 _A = ("a", "staleness_a", "beta = 0.7")
 _BETA = ("beta", "mixing", "a = 0.5")
+_HOURS = {"scratch": 31 + 26 / 60, "0": 44 + 58 / 60, "1": 55 + 23 / 60, "2": 69 + 35 / 60, "3": 85 + 47 / 60}
+"""Of distillation, by the number of assistants."""
 
 EDGE_ITEMS = (
-    *(TABLE_1, TABLE_2, TABLE_3, TABLE_4, TABLE_5, FIG_3),
+    _item(
+        "table1",
+        "Distillation through 0 to 3 teaching assistants",
+        (PER_CLIP, SECONDS, HOURS, INCREASE),
+        (
+            _chain("0", CHAINS["0"], 53.8, None, _HOURS["0"], 0.0),
+            _chain("1", CHAINS["1"], 54.6, None, _HOURS["1"], 23.2),
+            _chain("2", CHAINS["2"], 54.8, None, _HOURS["2"], 54.7),
+            _chain("3", CHAINS["3"], 54.9, None, _HOURS["3"], 90.8),
+        ),
+        "Chains: ResNet-34 over 26, over 28 and 24, over 30, 26 and 22, to 18; one teacher serves all.",
+        _WALL,
+        "Every network of a chain trains for as many epochs as any other; the paper's times fit neither that nor "
+        "200 epochs in all.",
+        numeral="I",
+        shows="chains",
+        heads=("assistants",),
+        across="epoch",
+    ),
+    _item(
+        "table2",
+        "Time of every stage: distillation and fine-tuning",
+        (SECONDS, HOURS, THRICE, ONCE),
+        (
+            _chain((KINETICS, "from scratch"), (18,), None, _HOURS["scratch"], None, None),
+            _chain((KINETICS, "KD, no TA"), CHAINS["0"], None, _HOURS["0"], None, None),
+            _chain((KINETICS, "KD, one TA"), CHAINS["1"], None, _HOURS["1"], None, None),
+            *_tasks(HMDB51, 3.25, 10.9, 6 + 31 / 60),
+            *_tasks(UCF101, 22 + 5 / 60, 74.45, 44 + 7 / 60),
+        ),
+        _WALL,
+        "Fine-tuning is timed by the virtual clock from the devices' profiles (Table IV; nothing is trained for it, "
+        "no transfers, no tests). hours: equal work, 80 epochs on the server, or 80 local epochs of every client: 80 "
+        "rounds, or as many updates one by one. The built-in server's time is Table II's own.",
+        "80 x 3 and 80 x 1 read the text otherwise: 80 aggregations of 3 or of 1 local epochs: 80 rounds of "
+        "the synchronous server, but only 80 single updates of the asynchronous one.",
+        "Table IV does not give the paper's 40 %: its synchronous times are 1.25 times 80 local epochs of the "
+        "slowest device, its asynchronous ones are 80 local epochs of the second slowest (within 1 %), by when all "
+        "devices together would have done about 611 local epochs instead of 320.",
+        numeral="II",
+        digits=(1, 2),
+        shows="times",
+        heads=("dataset", "task"),
+        across="epoch",
+    ),
+    _item(
+        "table3",
+        "Fine-tuning: central, synchronous, asynchronous",
+        (PER_CLIP, PER_VIDEO),
+        (
+            *_accuracies(HMDB51, (57.3, 64.1), (54.4, 61.8), (55.6, 62.3)),
+            *_accuracies(UCF101, (85.7, 91.1), (84.3, 89.3), (84.4, 89.5)),
+        ),
+        "Means over the clients' test sets, all under the server's model.",
+        numeral="III",
+        heads=("dataset", "task"),
+    ),
+    _profiles(
+        *("table4", "IV", "Training time of the devices", TRAIN),
+        (391.1, 293.1, 121.3, 84.5, 2691.6, 2001.4, 821.9, 572.1),
+        "ours is what the clock charges for a local epoch",
+    ),
+    _profiles(
+        *("table5", "V", "Test time of the devices", TEST),
+        (181.4, 116.3, 89.4, 68.3, 621.3, 381.2, 322.5, 217.7),
+        "the clock charges nothing for tests",
+    ),
+    _curves(
+        3,
+        "ResNet-18 from scratch and distilled",
+        (
+            _chain("from scratch", (18,), 50.2, colour="#e08a2b"),
+            _chain("KD, no TA", CHAINS["0"], 53.8, colour="#3b6fb6"),
+            _chain("KD, one TA", CHAINS["1"], 54.6, colour="#7a4fa3"),
+        ),
+        across="epoch",
+    ),
     _single(5, HMDB51, "no clients", "Central", "epoch", 57.3),
     _single(6, UCF101, "no clients", "Central", "epoch", 85.7),
     _single(7, HMDB51, "synchronous", "Synchronous", "aggregation", 54.4),

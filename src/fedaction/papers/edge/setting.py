@@ -54,9 +54,7 @@ _CLIENTS = {"stage_clips": 2, "stage_clients": 4, "stage_iid": True}
 _SIDE: dict[Scale, int] = {"tiny": 16, "small": 64, "paper": 112}
 """Rows and columns of what networks see, in pixels."""
 
-_METHODS: dict[str, dict[str, Any]] = {"central": {"local_epochs": 1}}
-"""The paper's server fine-tunes for 80 epochs, one in each round."""
-
+_WIDE_DOMAIN = "the stage's wide domain"
 _FOLDERS = {KINETICS: "kinetics400", HMDB51: "hmdb51", UCF101: "ucf101"}
 
 
@@ -78,7 +76,8 @@ class EdgeSetting(Setting):
         """See `Setting`."""
         if row.data not in self.datasets:
             return None
-        return {**self.datasets[row.data], **_METHODS.get(row.method, {})}
+        epochs = {"local_epochs": 1} if row.method == "central" else {}  # the server has 80, one in each round
+        return {**self.datasets[row.data], **epochs}
 
 
 def edge_setting(data: str, scale: str) -> EdgeSetting:
@@ -87,27 +86,20 @@ def edge_setting(data: str, scale: str) -> EdgeSetting:
     if data == "stage":
         cameras = {"stage_size": _SIDE[size], **_CLIENTS, **_CAMERAS[size]}
         sets = {HMDB51: {"stage_domain": "home", **cameras}, UCF101: {"stage_domain": "hall", **cameras}}
-        return _setting(data, size, "the synthetic stage", _stage(size), sets, _STAGE)
+        names = {HMDB51: "its home domain, four cameras", UCF101: "its hall domain, four cameras"}
+        return _setting(data, size, "the synthetic stage", None, sets, names)
     if data == "real":
         sets = {
             HMDB51: {"video_set": "airtlab", "video_task": "action", "video_by": "camera"},
             UCF101: {"video_set": "utd_depth", "video_by": "person", "video_split": "share"},
         }
         # As far from frame to frame as in the clips that the student has learnt from.
-        sets = {
-            name: {**keys, **_square(size), "video_stride": 8, "video_train_clips": 2} for name, keys in sets.items()
-        }
-        names = {KINETICS: _STAGE[KINETICS], HMDB51: "AIRTLab, two cameras", UCF101: "UTD-MHAD depth, six people"}
+        clips = {**_square(size), "video_stride": 8, "video_train_clips": 2}
+        sets = {name: {**keys, **clips} for name, keys in sets.items()}
+        names = {HMDB51: "AIRTLab, two cameras", UCF101: "UTD-MHAD depth, six people"}
         about = "real recordings: AIRTLab, UTD-MHAD depth; the student is distilled on the synthetic stage"
-        return _setting(data, size, about, _stage(size), sets, names)
+        return _setting(data, size, about, None, sets, names)
     return _folder(data, size)
-
-
-_STAGE = {
-    KINETICS: "the stage's wide domain",
-    HMDB51: "its home domain, four cameras",
-    UCF101: "its hall domain, four cameras",
-}
 
 
 def _folder(data: str, scale: Scale) -> EdgeSetting:
@@ -124,8 +116,7 @@ def _folder(data: str, scale: Scale) -> EdgeSetting:
         side = side_before_crop(_SIDE[scale])
         clips = {"data": "video", **videos[KINETICS], "video_side": side, "crop": _SIDE[scale]}
         return _setting(data, scale, about, clips, sets, names)
-    about += "; the student is distilled on the synthetic stage"
-    return _setting(data, scale, about, _stage(scale), sets, {KINETICS: _STAGE[KINETICS], **names})
+    return _setting(data, scale, f"{about}; the student is distilled on the synthetic stage", None, sets, names)
 
 
 def _square(scale: Scale) -> dict[str, Any]:
@@ -134,19 +125,19 @@ def _square(scale: Scale) -> dict[str, Any]:
     return {"video_side": side, "video_crop": _SIDE[scale], "video_fresh": scale == "paper"}
 
 
-def _stage(scale: Scale) -> dict[str, Any]:
-    alone = {"stage_clients": 1, "stage_heterogeneity": 0.0}
-    return {"data": "stage_video", "stage_domain": "wide", "stage_size": _SIDE[scale], **alone, **_WIDE[scale]}
-
-
 def _setting(
     data: str,
     scale: Scale,
     about: str,
-    clips: Mapping[str, Any],
+    clips: Mapping[str, Any] | None,
     sets: Mapping[str, Mapping[str, Any]],
     names: Mapping[str, str],
 ) -> EdgeSetting:
+    """`clips`: keys of the videos to distil on; None: the stage's."""
+    if clips is None:
+        clips = {"data": "stage_video", "stage_domain": "wide", "stage_size": _SIDE[scale], **_WIDE[scale]}
+        clips |= {"stage_clients": 1, "stage_heterogeneity": 0.0}
+        names = {KINETICS: _WIDE_DOMAIN, **names}
     return EdgeSetting(
         data,
         scale,

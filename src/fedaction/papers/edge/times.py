@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedaction.federation.clock import Clock, Device
 from fedaction.federation.state import Job
 from fedaction.methods.central import EVERYONE
-from fedaction.papers.cells import Workbench
+from fedaction.papers.cells import Draft, Workbench
 from fedaction.papers.edge.items import DISTIL, HOURS, KINDS, ONCE, TASKS, TEST, THRICE
 from fedaction.papers.edge.setting import FLEETS, EdgeSetting
 from fedaction.papers.item import Item, ItemRow
@@ -85,25 +85,23 @@ def _time_updates(turns: Turns, clock: Clock, members: list[_Member], updates: i
     return now
 
 
-def read_stage_times(item: Item, bench: Workbench[EdgeSetting]) -> list[Value]:
+def read_stage_times(draft: Draft[EdgeSetting]) -> Iterator[Value]:
     """Table II's rows of fine-tuning, in hours, in all readings."""
-    table: list[Value] = []
-    for row in item.rows:
+    for row in draft.item.rows:
         if row.method == DISTIL:
             continue
         method = TASKS[row.label[1]]
         single = AGGREGATIONS if method == "edge" else None
         readings = {HOURS: (1, None), THRICE: (3, single), ONCE: (1, single)}
-        for column, paper in zip(item.columns, row.paper, strict=True):
+        for column, paper in zip(draft.item.columns, row.paper, strict=True):
             if column not in readings or (method == "central" and column is not HOURS):
                 continue
             epochs, updates = readings[column]
-            fleet, samples = _fleet(bench, row)
-            hours = [seconds_for(fleet, method, epochs, updates, samples, seed) / 3600 for seed in bench.seeds]
-            known = [one for one in hours if 0 < one < math.inf]
+            fleet, samples = _fleet(draft.bench, row)
+            seconds = [seconds_for(fleet, method, epochs, updates, samples, seed) for seed in draft.bench.seeds]
+            known = [one / 3600 for one in seconds if 0 < one < math.inf]
             values = tuple(known if len({*known}) > 1 else known[:1])  # most profiles leave nothing to chance
-            table.append(Value(row.label, column.label, values, paper))
-    return table
+            yield Value(row.label, column.label, values, paper)
 
 
 def note_savings(item: Item, table: Sequence[Value]) -> list[str]:
@@ -113,44 +111,34 @@ def note_savings(item: Item, table: Sequence[Value]) -> list[str]:
     notes: list[str] = []
     for dataset in dict.fromkeys(row.data for row in item.rows if row.data):
         one, other = (dataset, "synchronous"), (dataset, "asynchronous")
-        shares = {
-            column.label: _percent_less(means.get((one, column.label)), means.get((other, column.label)))
-            for column in (HOURS, THRICE, ONCE)
-        }
-        paper = _percent_less(printed.get(one), printed.get(other))
-        equal, *others = shares.values()
-        if equal is not None and paper is not None and None not in others:
+        pairs = [(means.get((one, reading.label)), means.get((other, reading.label))) for reading in (HOURS, THRICE)]
+        pairs.append((printed.get(one), printed.get(other)))
+        equal, fewer, paper = (100 * (1 - b / a) if a and b else None for a, b in pairs)
+        if equal is not None and fewer is not None and paper is not None:
             notes.append(
                 f"{dataset}: asynchronous takes {equal:.0f} % less time than synchronous at equal work, "
-                f"{others[0]:.0f} % less for 80 aggregations; the paper reports {paper:.0f} % less."
+                f"{fewer:.0f} % less for 80 aggregations; the paper reports {paper:.0f} % less."
             )
     return notes
 
 
-def read_device_times(item: Item, bench: Workbench[EdgeSetting]) -> list[Value]:
+def read_device_times(draft: Draft[EdgeSetting]) -> Iterator[Value]:
     """Tables IV and V: a row for every kind of device, the paper's or those that were given."""
-    column = item.columns[0]
-    charge: Callable[[Device, int], float] = _test_seconds if column == TEST else _epoch_seconds
-    printed = {row.label: row.paper[0] for row in item.rows}
-    table: list[Value] = []
-    for row in {row.data: row for row in item.rows}.values():
-        fleet, samples = _fleet(bench, row)
+    column = draft.item.columns[0]
+    printed = {row.label: row.paper[0] for row in draft.item.rows}
+    for row in {row.data: row for row in draft.item.rows}.values():
+        fleet, samples = _fleet(draft.bench, row)
         for device in {device.name: device for device in fleet.devices}.values():
             label = (row.data, KINDS.get(device.name, device.name))
-            if "devices" in bench.overrides or label in printed:
-                seconds = charge(device, samples)
-                table.append(Value(label, column.label, (seconds,) if seconds else (), printed.get(label)))
-    return table
+            if "devices" in draft.bench.overrides or label in printed:
+                seconds = device.test_seconds if column == TEST else _epoch_seconds(device, samples)
+                yield Value(label, column.label, (seconds,) if seconds else (), printed.get(label))
 
 
 def _epoch_seconds(device: Device, samples: int) -> float:
     """What the clock charges for a job of one local epoch, chance aside."""
     plain = replace(device, jitter=0.0, failure_rate=0.0, vanishes=math.inf)
     return Clock(0, {device.name: plain}, {device.name: samples}).span(device.name, 1).busy
-
-
-def _test_seconds(device: Device, _: int) -> float:
-    return device.test_seconds
 
 
 def _fleet(bench: Workbench[EdgeSetting], row: ItemRow) -> tuple[Fleet, int]:
@@ -160,7 +148,3 @@ def _fleet(bench: Workbench[EdgeSetting], row: ItemRow) -> tuple[Fleet, int]:
         return fleet, 0
     recipe = bench.recipe(replace(row, method="fedavg"))
     return fleet, round(statistics.fmean(client.train for client in bench.clients(recipe)))
-
-
-def _percent_less(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else 100 * (1 - other / one)

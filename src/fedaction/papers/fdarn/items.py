@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from fedaction.papers.item import Column, Item, ItemRow
+from fedaction.papers.item import Column, ItemRow, make_item
 
 MODALITIES: dict[str, tuple[str, ...]] = {
     "Epic-Kitchens": ("video", "flow", "audio", "sensor"),
@@ -22,21 +23,10 @@ MODALITIES: dict[str, tuple[str, ...]] = {
 COLUMNS = tuple(f"{dataset} {modality}" for dataset, modalities in MODALITIES.items() for modality in modalities)
 """Columns of Table 1: a modality of a dataset, the mean over its clients."""
 
-# What the paper calls a method, what it is called here, and what it changes. SingleSet trains for 300 epochs: one in
-# each of the 300 rounds.
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "SingleSet": ("local", {"local_epochs": 1}),
-    "FedAvg": ("fedavg", {}),
-    "pFedMe": ("pfedme", {}),
-    "FedProx": ("fedprox", {}),
-    "PerAvg": ("perfedavg", {}),
-    "LG-FedAvg": ("lgfedavg", {}),
-    "FedRep": ("fedrep", {}),
-    "FedBN": ("fedbn", {}),
-    "Meta-HAR": ("metahar", {}),
-    "FDARN": ("fdarn", {}),
-}
-
+_NAMES = ["SingleSet", "FedAvg", "pFedMe", "FedProx", "PerAvg", "LG-FedAvg", "FedRep", "FedBN", "Meta-HAR", "FDARN"]
+_METHODS = ["local", "fedavg", "pfedme", "fedprox", "perfedavg", "lgfedavg", "fedrep", "fedbn", "metahar", "fdarn"]
+METHODS = dict(zip(_NAMES, _METHODS, strict=True))
+"""What the paper calls a method, and what it is called here."""
 _SHADES = "#8a8f98 #3b6fb6 #5fb3b3 #3f9b57 #a3b13b #d9a441 #e08a2b #c2553f #7a4fa3 #111111"
 _COLOURS = dict(zip(METHODS, _SHADES.split(), strict=True))
 
@@ -92,7 +82,7 @@ _DATASETS = tuple(
 )
 
 
-def _row(label: str, method: str, overrides: Mapping[str, Any], printed: str) -> ItemRow:
+def _row(label: str, method: str, printed: str, **overrides: Any) -> ItemRow:
     """A row of a table; `printed` is its values as "mean(std)", "-" where the text is damaged."""
     pairs = [cell.strip(")").split("(") if cell != "-" else None for cell in printed.split()]
     means, spreads = ([float(pair[part]) if pair else None for pair in pairs] for part in (0, 1))
@@ -100,7 +90,9 @@ def _row(label: str, method: str, overrides: Mapping[str, Any], printed: str) ->
 
 
 def _methods(printed: Mapping[str, str]) -> tuple[ItemRow, ...]:
-    return tuple(_row(label, *METHODS[label], values) for label, values in printed.items())
+    """SingleSet trains for 300 epochs: one in each of the 300 rounds."""
+    own: dict[str, dict[str, Any]] = {"SingleSet": {"local_epochs": 1}}
+    return tuple(_row(label, METHODS[label], values, **own.get(label, {})) for label, values in printed.items())
 
 
 def _averages(row: ItemRow) -> tuple[float, ...]:
@@ -112,97 +104,80 @@ def _averages(row: ItemRow) -> tuple[float, ...]:
     return tuple(round(statistics.fmean(values), 2) for values in datasets)
 
 
-TABLE_1 = Item(
-    "fdarn/table1",
-    "FDARN, Table 1. Accuracy (%) of each modality's clients beside other federated methods",
-    "table",
-    columns=_GROUPS,
-    rows=_methods(_TABLE_1),
-    mean=False,
-    notes=("SingleSet trains one epoch in each round, so that it has the paper's 300 after 300 rounds.",),
-)
+def _epochs(row: ItemRow, epochs: int) -> ItemRow:
+    """A row of Figure 4; two epochs are the default, hence the runs of Table 1."""
+    keys, paper = ({}, _averages(row)) if epochs == 2 else ({"local_epochs": epochs}, (None,) * len(_DATASETS))
+    return ItemRow((row.label[0], str(epochs)), row.method, keys, paper, row.colour)
 
-TABLE_2 = Item(
-    "fdarn/table2",
-    "FDARN, Table 2. Accuracy (%) with one client of each modality",
-    "table",
-    columns=_GROUPS[:4],
-    rows=_methods(_TABLE_2),
-    protocol="one_client",
-    mean=False,
-    notes=TABLE_1.notes,
-)
 
-TABLE_3 = Item(
-    "fdarn/table3",
-    "FDARN, Table 3. Ablations: accuracy (%), mean over all clients of a dataset",
-    "table",
-    columns=_DATASETS,
-    rows=(
-        *(_row(label, "fdarn", {"fdarn_without": key}, values) for label, (key, values) in _TABLE_3.items()),
-        _row("FDARN", "fdarn", {}, _FDARN),
-    ),
-    mean=False,
-    notes=("The last row is the run of Table 1's last.",),
-)
-
-TABLE_4 = Item(
-    "fdarn/table4",
-    "FDARN, Table 4. Loss of the modality discriminator: accuracy (%), mean over all clients of a dataset",
-    "table",
-    columns=_DATASETS,
-    rows=(
-        _row("CE-Loss", "fdarn", {"fdarn_loss": "cross_entropy"}, "37.75(0.3) 53.60(0.5) 49.24(0.3) 37.26(0.5)"),
-        _row("FDARN", "fdarn", {}, _FDARN),
-        _row(
-            "CE-Loss*",
-            "fdarn",
-            {"fdarn_loss": "cross_entropy", "fdarn_without": "L_sep"},
-            "34.55(0.3) 47.60(0.4) 45.56(0.2) -",
-        ),
-        _row("FDARN*", "fdarn", {"fdarn_without": "L_sep"}, _WITHOUT_SEPARATION),
-    ),
-    mean=False,
-    notes=(
-        "*: without the separation loss. FDARN* is the run of Table 3's row w/o L_sep.",
-        "The paper's CE-Loss* on Ego-Exo-AR is not legible in the text that was transcribed.",
-    ),
-)
-
+_item = partial(make_item, "FDARN")
+_CROSS_ENTROPY = {"fdarn_loss": "cross_entropy"}
+_ONE_EPOCH = "SingleSet trains one epoch in each round, so that it has the paper's 300 after 300 rounds."
 _LAST = "The paper's values are means over the modalities of its Table 1{}; it prints no numbers here."
 
-FIG_3 = Item(
-    "fdarn/fig3",
-    "FDARN, Figure 3. Test accuracy (%) over rounds, mean over all clients",
-    "figure",
-    shows="curves",
-    columns=_DATASETS,
-    rows=tuple(
-        ItemRow(row.label, row.method, row.overrides, _averages(row), _COLOURS[row.label[0]]) for row in TABLE_1.rows
-    ),
-    notes=("Values are those of the last round.", _LAST.format("")),
+TABLE_1 = _item(
+    "table1",
+    "Accuracy (%) of each modality's clients beside other federated methods",
+    _GROUPS,
+    _methods(_TABLE_1),
+    _ONE_EPOCH,
+    mean=False,
 )
 
-FIG_4 = Item(
-    "fdarn/fig4",
-    "FDARN, Figure 4. Local epochs: test accuracy (%), mean over all clients",
-    "figure",
-    shows="sweep",
-    heads=("method", "local epochs"),
-    columns=_DATASETS,
-    rows=tuple(
-        ItemRow(
-            (row.label[0], str(epochs)),
-            row.method,
-            {} if epochs == 2 else {"local_epochs": epochs},  # two is the default: the runs of Table 1
-            _averages(row) if epochs == 2 else (None,) * len(_DATASETS),
-            _COLOURS[row.label[0]],
-        )
-        for row in TABLE_1.rows
-        if row.method != "local"  # has no rounds between which epochs could be counted
-        for epochs in (1, 2, 3, 4)
+FDARN_ITEMS = (
+    TABLE_1,
+    _item(
+        "table2",
+        "Accuracy (%) with one client of each modality",
+        _GROUPS[:4],
+        _methods(_TABLE_2),
+        _ONE_EPOCH,
+        protocol="one_client",
+        mean=False,
     ),
-    notes=("With two epochs the runs are those of Table 1.", _LAST.format(", for two epochs")),
+    _item(
+        "table3",
+        "Ablations: accuracy (%), mean over all clients of a dataset",
+        _DATASETS,
+        (
+            *(_row(label, "fdarn", values, fdarn_without=key) for label, (key, values) in _TABLE_3.items()),
+            _row("FDARN", "fdarn", _FDARN),
+        ),
+        "The last row is the run of Table 1's last.",
+        mean=False,
+    ),
+    _item(
+        "table4",
+        "Loss of the modality discriminator: accuracy (%), mean over all clients of a dataset",
+        _DATASETS,
+        (
+            _row("CE-Loss", "fdarn", "37.75(0.3) 53.60(0.5) 49.24(0.3) 37.26(0.5)", **_CROSS_ENTROPY),
+            _row("FDARN", "fdarn", _FDARN),
+            _row("CE-Loss*", "fdarn", "34.55(0.3) 47.60(0.4) 45.56(0.2) -", **_CROSS_ENTROPY, fdarn_without="L_sep"),
+            _row("FDARN*", "fdarn", _WITHOUT_SEPARATION, fdarn_without="L_sep"),
+        ),
+        "*: without the separation loss. FDARN* is the run of Table 3's row w/o L_sep.",
+        "The paper's CE-Loss* on Ego-Exo-AR is not legible in the text that was transcribed.",
+        mean=False,
+    ),
+    _item(
+        "fig3",
+        "Test accuracy (%) over rounds, mean over all clients",
+        _DATASETS,
+        tuple(ItemRow(r.label, r.method, r.overrides, _averages(r), r.colour) for r in TABLE_1.rows),
+        "Values are those of the last round.",
+        _LAST.format(""),
+        shows="curves",
+    ),
+    _item(
+        "fig4",
+        "Local epochs: test accuracy (%), mean over all clients",
+        _DATASETS,
+        # Alone, a client has no rounds between which epochs could be counted.
+        tuple(_epochs(r, epochs) for r in TABLE_1.rows if r.method != "local" for epochs in (1, 2, 3, 4)),
+        "With two epochs the runs are those of Table 1.",
+        _LAST.format(", for two epochs"),
+        shows="sweep",
+        heads=("method", "local epochs"),
+    ),
 )
-
-FDARN_ITEMS = (TABLE_1, TABLE_2, TABLE_3, TABLE_4, FIG_3, FIG_4)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedaction.papers.cells import ItemCell, Workbench
+from fedaction.papers.cells import Draft
 from fedaction.papers.fdarn.items import FDARN_ITEMS
 from fedaction.papers.fdarn.setting import FdarnSetting, fdarn_setting
-from fedaction.papers.item import Item, ItemRow
+from fedaction.papers.item import ItemRow
 from fedaction.papers.outcome import Value
 from fedaction.papers.paper import Paper, note_stand_ins
 
 
-class FdarnPaper(Paper[FdarnSetting]):
+class _FdarnPaper(Paper[FdarnSetting]):
     """FDARN (Yang et al., AAAI 2022): clients of different modalities."""
 
     name = "fdarn"
@@ -21,19 +21,15 @@ class FdarnPaper(Paper[FdarnSetting]):
     rounds = 300
 
     def setting(self, data: str, scale: str) -> FdarnSetting:
-        """See `Paper`."""
         return fdarn_setting(data, scale)
 
     def minutes(self, row: ItemRow) -> float:
-        """See `Paper`, on the stage; pFedMe takes five steps where others take one."""
+        """On the stage; pFedMe takes five steps where others take one."""
         epoch = {"fdarn": 0.35, "pfedme": 1.0, "metahar": 0.5}.get(row.method, 0.15)
         return epoch * row.overrides.get("local_epochs", 2)
 
-    def notes(
-        self, item: Item, bench: Workbench[FdarnSetting], cells: Sequence[ItemCell], table: Sequence[Value]
-    ) -> list[str]:
-        """See `Paper`."""
-        return [note_stand_ins(bench.setting.stand_ins), *super().notes(item, bench, cells, table)]
+    def notes(self, draft: Draft[FdarnSetting], table: Sequence[Value]) -> list[str]:
+        return [note_stand_ins(draft.bench.setting.stand_ins), *super().notes(draft, table)]
 
 
-FDARN = FdarnPaper()
+FDARN = _FdarnPaper()

@@ -8,9 +8,8 @@ lies in `models/supervised-<hash of its keys>/seed-N`.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ from fedaction.engines.base import choose_device
 from fedaction.federation.files import read_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import hash_values
-from fedaction.papers.cells import ItemCell, Workbench
+from fedaction.papers.cells import Draft, Workbench
 from fedaction.papers.fedvssl.items import CENTRAL, DOWNSTREAM, EIGHT, LEVELS, SUPERVISED
 from fedaction.papers.fedvssl.setting import FedvsslSetting
-from fedaction.papers.fedvssl.supervised import Supervised
-from fedaction.papers.item import Column, Item, ItemRow
+from fedaction.papers.fedvssl.supervised import Supervised, supervise
+from fedaction.papers.item import ItemRow
 from fedaction.papers.work import Environment, Run, Work
 from fedaction.runs.recipe import Recipe
 from fedaction.training.evaluate import RANDOM, run_evaluate
@@ -32,78 +31,29 @@ from fedaction.training.teacher import file_digest
 
 PERTURB = "perturb"
 """Besides the evaluation's own protocols: retrieval under noise on the weights."""
+_Bench = Workbench[FedvsslSetting]
+_Draft = Draft[FedvsslSetting]
 
 
 @dataclass(frozen=True)
-class Network:
-    """A network to be evaluated.
+class Assessment(Work):
+    """Some protocols of a network on one dataset; see `Work`.
 
     Attributes:
-        label: the row that it is of.
-        model: its file, or "random".
-        home: the folder of its evaluations.
-        configuration: the hash that its values are listed with.
-        seed: of whatever is drawn; also its own.
+        row: the label of the row that the network is of.
+        model: the network's file, or "random".
         round: after which it was kept; 0: the last.
-    """
-
-    label: str
-    model: str
-    home: Path
-    configuration: str
-    seed: int
-    round: int = 0
-
-    @cached_property
-    def digest(self) -> str:
-        """The file's SHA-256."""
-        return RANDOM if self.model == RANDOM else file_digest(Path(self.model))
-
-
-@dataclass(frozen=True)
-class Assessment:
-    """Some protocols of a network on one dataset; see `work.Work`.
-
-    Attributes:
-        network: what is evaluated.
         dataset: on what, by the paper's name.
-        keys: recipe keys of the evaluation, but for protocols and seeds.
+        recipe: the evaluation.
         protocols: what is measured.
     """
 
-    network: Network
+    row: str
+    model: str
+    round: int
     dataset: str
-    keys: Mapping[str, Any]
+    recipe: EvaluateRecipe
     protocols: tuple[str, ...]
-
-    @property
-    def label(self) -> str:
-        """See `Work`."""
-        after = f" after round {self.network.round}" if self.network.round else ""
-        return f"{self.network.label}{after} on {self.dataset}"
-
-    @property
-    def configuration(self) -> str:
-        """See `Work`: its network's."""
-        return self.network.configuration
-
-    @property
-    def seed(self) -> int:
-        """See `Work`."""
-        return self.network.seed
-
-    @property
-    def folder(self) -> Path:
-        """See `Work`. A network on a GPU is fine-tuned in another precision, hence in another folder."""
-        recipe = self.recipe
-        precision = precision_on(recipe.settings, choose_device(recipe.settings.device))
-        decides = {
-            "network": self.network.digest,
-            "data": [recipe.settings.data, recipe.settings.data_seed, recipe.source.deciding()],
-            "keys": recipe.deciding(precision),
-        }
-        stem = RANDOM if self.network.model == RANDOM else Path(self.network.model).stem
-        return self.network.home / f"{stem}-{self.dataset.lower()}-{hash_values(decides)}"
 
     @property
     def done(self) -> bool:
@@ -117,7 +67,7 @@ class Assessment:
 
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`; the first of its scores."""
-        run_evaluate(self.network.model, self.recipe, None, progress, folder=self.folder)
+        run_evaluate(self.model, self.recipe, None, progress, folder=self.folder)
         return next(iter(self.scores.values()), 0.0)
 
     @property
@@ -139,13 +89,6 @@ class Assessment:
         """What it was evaluated on."""
         return read_json(self._result_file)["data"]
 
-    @cached_property
-    def recipe(self) -> EvaluateRecipe:
-        """The evaluation. Raises RecipeError."""
-        plain = tuple(protocol for protocol in self.protocols if protocol != PERTURB)
-        own = {"protocols": plain or ("retrieval",), "perturb": PERTURB in self.protocols, "seeds": (self.seed,)}
-        return parse_evaluate_recipe({**self.keys, **own}, f"the evaluation on {self.dataset}")
-
     def _read(self, protocol: str) -> Any:
         return read_json(self._file(protocol))["found"]
 
@@ -157,73 +100,76 @@ class Assessment:
         return self.folder / f"seed-{self.seed}" / f"{protocol}.json"
 
 
-def check_evaluations(bench: Workbench[FedvsslSetting]) -> None:
+def check_evaluations(bench: _Bench) -> None:
     """Raises RecipeError where an evaluation's keys cannot be used."""
-    nothing = Network("", RANDOM, bench.out, "", 0)
     for dataset in bench.setting.downstream:
-        _ = Assessment(nothing, dataset, _keys(bench, dataset, RANDOM), ()).recipe
+        _recipe(bench, dataset, RANDOM, 0, ())
 
 
-def evaluations(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell]) -> Iterator[Sequence[Work]]:
+def evaluations(draft: _Draft) -> Iterator[Sequence[Work]]:
     """What an item needs once its runs are done: the supervised network, then evaluations."""
-    yield [work for row in item.rows if row.method == SUPERVISED for work in supervised(bench)]
-    yield assessments(item, bench, cells)
+    yield [work for row in draft.item.rows if row.method == SUPERVISED for work in supervised(draft.bench)]
+    yield assessments(draft)
 
 
-def assessments(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell]) -> list[Assessment]:
+def assessments(draft: _Draft) -> list[Assessment]:
     """All evaluations that an item shows, row by row."""
-    if item.shows not in ("downstream", "perturbation", "traffic"):
+    if draft.item.shows not in ("downstream", "perturbation", "traffic"):
         return []
-    return [
-        work
-        for row in item.rows
-        for network in networks(item, bench, cells, row)
-        for work in assess(item, bench, network)
-    ]
+    return [work for row in draft.item.rows for work in assess(draft, row)]
 
 
-def networks(item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], row: ItemRow) -> list[Network]:
-    """A row's networks, one per seed; where the item goes over rounds, those kept on the way before each."""
-    label = item.run_label(row)
+def assess(draft: _Draft, row: ItemRow) -> Iterator[Assessment]:
+    """The evaluations of a row's networks, one of each dataset that there is.
+
+    There is a network for each seed; where the item goes over rounds, those kept on the way are before each.
+    """
+    bench, label = draft.bench, draft.item.run_label(row)
+    protocols = _protocols(draft)
     if row.method == RANDOM:
-        home = bench.out / "models" / RANDOM
-        return [Network(label, RANDOM, home / f"seed-{seed}", "", seed) for seed in bench.seeds]
-    over_rounds = item.shows == "traffic" and row.method != CENTRAL
-    models: list[tuple[Work, int, Path]] = []
-    if row.method == SUPERVISED:
-        models = [(work, 0, work.model) for work in supervised(bench)]
-    for run in runs_of(cells, row):
-        models += [(run, round, path) for round, path in kept_models(run).items() if over_rounds]
-        models.append((run, 0, run.folder / "model.safetensors"))
-    return [
-        Network(label, str(path), work.folder / "evaluations", work.configuration, work.seed, round)
-        for work, round, path in models
-    ]
+        homes = [(seed, bench.out / "models" / RANDOM / f"seed-{seed}") for seed in bench.seeds]
+        networks = [("", seed, home, 0, RANDOM) for seed, home in homes]
+    else:
+        works: list[tuple[Work, int, Path]] = []
+        if row.method == SUPERVISED:
+            works = [(work, 0, work.model) for work in supervised(bench)]
+        for run in runs_of(draft, row):
+            if draft.item.shows == "traffic" and row.method != CENTRAL:
+                works += [(run, round, path) for round, path in kept_models(run).items()]
+            works.append((run, 0, run.folder / "model.safetensors"))
+        networks = [
+            (work.configuration, work.seed, work.folder / "evaluations", round, str(path))
+            for work, round, path in works
+        ]
+    for configuration, seed, home, round, model in networks:
+        digest = RANDOM if model == RANDOM else file_digest(Path(model))
+        after = f" after round {round}" if round else ""
+        for dataset, wanted in protocols.items():
+            recipe = _recipe(bench, dataset, model, seed, wanted)
+            # A network on a GPU is fine-tuned in another precision, hence in another folder.
+            precision = precision_on(recipe.settings, choose_device(recipe.settings.device))
+            data = [recipe.settings.data, recipe.settings.data_seed, recipe.source.deciding()]
+            decides = {"network": digest, "data": data, "keys": recipe.deciding(precision)}
+            folder = home / f"{Path(model).stem}-{dataset.lower()}-{hash_values(decides)}"
+            name = f"{label}{after} on {dataset}"
+            yield Assessment(name, configuration, seed, folder, label, model, round, dataset, recipe, wanted)
 
 
-def assess(item: Item, bench: Workbench[FedvsslSetting], network: Network) -> list[Assessment]:
-    """What an item wants to know of a network: an evaluation for each dataset that there is."""
-    wanted: dict[str, dict[str, None]] = {}
-    for column in item.columns:
-        for dataset in DOWNSTREAM if item.shows == "perturbation" else (DOWNSTREAM[column.client],):
-            if dataset in bench.setting.downstream:
-                wanted.setdefault(dataset, {})[protocol_of(item, column)] = None
-    return [
-        Assessment(network, dataset, _keys(bench, dataset, network.model), tuple(protocols))
-        for dataset, protocols in wanted.items()
-    ]
+def _protocols(draft: _Draft) -> dict[str, tuple[str, ...]]:
+    """What measures an item's columns, by dataset that there is."""
+    protocols: dict[str, dict[str, None]] = {}
+    for column in draft.item.columns:
+        noisy = draft.item.shows == "perturbation"
+        protocol = next((name for name in PROTOCOLS if column.metric.startswith(name)), "retrieval")
+        for dataset in DOWNSTREAM if noisy else (DOWNSTREAM[column.client],):
+            if dataset in draft.bench.setting.downstream:
+                protocols.setdefault(dataset, {})[PERTURB if noisy else protocol] = None
+    return {dataset: tuple(names) for dataset, names in protocols.items()}
 
 
-def protocol_of(item: Item, column: Column) -> str:
-    """What measures a column."""
-    if item.shows == "perturbation":
-        return PERTURB
-    return next((name for name in PROTOCOLS if column.metric.startswith(name)), "retrieval")
-
-
-def runs_of(cells: Sequence[ItemCell], row: ItemRow) -> tuple[Run, ...]:
+def runs_of(draft: _Draft, row: ItemRow) -> tuple[Run, ...]:
     """A row's runs, one per seed; none where the data do not have it."""
-    return next((cell.runs for cell in cells if cell.row.label == row.label and cell.runs), ())
+    return next((cell.runs for cell in draft.cells if cell.row.label == row.label and cell.runs), ())
 
 
 def kept_models(run: Run) -> dict[int, Path]:
@@ -233,27 +179,32 @@ def kept_models(run: Run) -> dict[int, Path]:
     return {round: path for round, path in models.items() if round < run.recipe.run.rounds}
 
 
-def row_configuration(bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], row: ItemRow) -> str:
+def row_configuration(draft: _Draft, row: ItemRow) -> str:
     """The hash that a row's values are listed with; "" where there is none."""
-    if row.method == SUPERVISED:
-        return supervised(bench)[0].configuration
-    return next((run.configuration for run in runs_of(cells, row)), "")
+    works = supervised(draft.bench) if row.method == SUPERVISED else runs_of(draft, row)
+    return next((work.configuration for work in works), "")
 
 
-def _pretraining(bench: Workbench[FedvsslSetting]) -> Recipe:
+def _pretraining(bench: _Bench) -> Recipe:
     """The federated recipe whose network and recordings all rows share."""
     return bench.recipe(ItemRow(("FedVSSL",), "fedvssl", data=EIGHT))
 
 
-def supervised(bench: Workbench[FedvsslSetting]) -> list[Supervised]:
+def supervised(bench: _Bench) -> list[Supervised]:
     """The networks that have learnt from labels, one per seed."""
-    recipe, home = _pretraining(bench), bench.out / "models"
     keys = _keys(bench, next(iter(bench.setting.downstream)), RANDOM)
     tuning = parse_evaluate_recipe(keys, "the supervised network").settings
-    return [Supervised(recipe, tuning, home, seed) for seed in bench.seeds]
+    return [supervise(_pretraining(bench), tuning, bench.out / "models", seed) for seed in bench.seeds]
 
 
-def _keys(bench: Workbench[FedvsslSetting], dataset: str, model: str) -> dict[str, Any]:
+def _recipe(bench: _Bench, dataset: str, model: str, seed: int, protocols: Sequence[str]) -> EvaluateRecipe:
+    """An evaluation. Raises RecipeError."""
+    plain = tuple(protocol for protocol in protocols if protocol != PERTURB) or ("retrieval",)
+    own = {"protocols": plain, "perturb": PERTURB in protocols, "seeds": (seed,)}
+    return parse_evaluate_recipe({**_keys(bench, dataset, model), **own}, f"the evaluation on {dataset}")
+
+
+def _keys(bench: _Bench, dataset: str, model: str) -> dict[str, Any]:
     """Recipe keys of an evaluation on a dataset. What a run has as well is the run's, but for the device."""
     user_keys = (bench.setting.evaluation_keys() - bench.known("fedvssl")) | {"device", "tf32"}
     keys = {**bench.setting.evaluation, **bench.setting.downstream[dataset], "perturb_levels": LEVELS}

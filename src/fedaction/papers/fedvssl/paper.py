@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from fedaction.papers.cells import ItemCell, Workbench
+from fedaction.papers.cells import Draft, Workbench
+from fedaction.papers.fedvssl import values
 from fedaction.papers.fedvssl.items import CENTRAL, FEDVSSL_ITEMS, SHORT, SUPERVISED
 from fedaction.papers.fedvssl.models import check_evaluations, evaluations
 from fedaction.papers.fedvssl.setting import REFUSED, FedvsslSetting, fedvssl_setting
-from fedaction.papers.fedvssl.values import (
-    note_datasets,
-    read_distances,
-    read_downstream,
-    read_perturbation,
-    read_traffic,
-)
 from fedaction.papers.item import Item, ItemRow
-from fedaction.papers.measure import Say, Values
 from fedaction.papers.outcome import Value
 from fedaction.papers.paper import Paper, note_stand_ins
 from fedaction.papers.work import Work
 
+_READERS = {
+    **{"downstream": values.read_downstream, "perturbation": values.read_perturbation},
+    **{"traffic": values.read_traffic, "distances": values.read_distances},
+}
 
-class FedvsslPaper(Paper[FedvsslSetting]):
+
+class _FedvsslPaper(Paper[FedvsslSetting]):
     """FedVSSL (Rehman et al., ECCV 2022): video without labels, evaluated downstream."""
 
     name = "fedvssl"
@@ -33,17 +31,15 @@ class FedvsslPaper(Paper[FedvsslSetting]):
     refused = REFUSED
 
     def setting(self, data: str, scale: str) -> FedvsslSetting:
-        """See `Paper`."""
         return fedvssl_setting(data, scale)
 
     def minutes(self, row: ItemRow) -> float:
-        """See `Paper`, without a GPU. One client is trained on a single core."""
+        """Without a GPU. One client is trained on a single core."""
         task = {"vcop": 190.0, "speed": 75.0}.get(row.overrides.get("pretext", ""), 80.0)
         central = 2.0 if row.data == SHORT else 6.6  # as many epochs as the federation, or 3.3 times as many
         return task * (central if row.method == CENTRAL else 1.0)
 
     def cost(self, item: Item, scale: str) -> str:
-        """See `Paper`."""
         if scale == "tiny" or not item.runs:
             return "seconds"
         if scale == "small":
@@ -55,7 +51,6 @@ class FedvsslPaper(Paper[FedvsslSetting]):
         return ", ".join(words)
 
     def needs(self, item: Item) -> str:
-        """See `Paper`."""
         words = [super().needs(item)]
         if any(row.method == SUPERVISED for row in item.rows):
             words.append("a supervised network")
@@ -64,40 +59,22 @@ class FedvsslPaper(Paper[FedvsslSetting]):
         return f"{', '.join(words)}; a GPU, but for the tiny scale"
 
     def keys(self, item: Item, bench: Workbench[FedvsslSetting]) -> set[str]:
-        """See `Paper`; also of evaluations."""
+        """Also of evaluations."""
         methods = {row.method for row in item.federated} or {"fedvssl"}  # whose data the supervised network has
         return bench.setting.evaluation_keys().union(*map(bench.known, methods))
 
     def check(self, item: Item, bench: Workbench[FedvsslSetting]) -> None:
-        """See `Paper`."""
         check_evaluations(bench)
 
-    def after_runs(
-        self, item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell]
-    ) -> Iterator[Sequence[Work]]:
-        """See `Paper`."""
-        return evaluations(item, bench, cells)
+    def after_runs(self, draft: Draft[FedvsslSetting]) -> Iterator[Sequence[Work]]:
+        return evaluations(draft)
 
-    def read(self, item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], say: Say) -> Values:
-        """See `Paper`."""
-        match item.shows:
-            case "downstream":
-                return read_downstream(item, bench, cells), []
-            case "perturbation":
-                return read_perturbation(item, bench, cells)
-            case "traffic":
-                return read_traffic(item, bench, cells)
-            case "distances":
-                return read_distances(item, cells)
-            case _:
-                return super().read(item, bench, cells, say)
+    def read(self, draft: Draft[FedvsslSetting]) -> Iterable[Value]:
+        return _READERS.get(draft.item.shows, super().read)(draft)
 
-    def notes(
-        self, item: Item, bench: Workbench[FedvsslSetting], cells: Sequence[ItemCell], table: Sequence[Value]
-    ) -> list[str]:
-        """See `Paper`."""
-        notes = [note_stand_ins(bench.setting.stand_ins), *super().notes(item, bench, cells, table)]
-        return notes + note_datasets(item, bench, cells)
+    def notes(self, draft: Draft[FedvsslSetting], table: Sequence[Value]) -> list[str]:
+        stand_ins = note_stand_ins(draft.bench.setting.stand_ins)
+        return [stand_ins, *super().notes(draft, table), *values.note_datasets(draft)]
 
 
-FEDVSSL = FedvsslPaper()
+FEDVSSL = _FedvsslPaper()

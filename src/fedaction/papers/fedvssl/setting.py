@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fedaction.data.sources import CLIP_SOURCES
@@ -47,11 +46,7 @@ _CENTRALLY: dict[str, Any] = {
     **{"momentum": 0.9, "clients_per_round": 0, "local_epochs": 1},
     **{"models_every": 0, "checkpoint_every": 5},
 }
-_POOLED: dict[Scale, dict[str, Any]] = {
-    "tiny": {"batch_size": 32},
-    "small": {"batch_size": 112},
-    "paper": {"batch_size": 32},
-}
+_POOLED_BATCH = {"tiny": 32, "small": 112, "paper": 32}
 
 # The stage's recordings for pretraining. A hundred phones with 8 of 28 actions each want 29 test recordings of each.
 _PHONES: dict[Scale, dict[str, Any]] = {
@@ -68,12 +63,6 @@ _PHONES: dict[Scale, dict[str, Any]] = {
         **{"stage_people": 2, "stage_test_people": 1, "frames": 64, "stage_seconds": 0.1},
     },
 }
-_CLASSES: dict[Scale, dict[str, int]] = {
-    "tiny": {EIGHT: 2, FOUR: 1},
-    "small": {EIGHT: 8, FOUR: 4},
-    "paper": {EIGHT: 8, FOUR: 4},
-}
-"""How many classes a client has."""
 
 # Downstream. The paper's are the defaults. At the small scale clips are as fast as CtP's are on average; of 32 x
 # 32 pixels the standard strides would leave a map of 2 x 2; and in a few hundred steps a rate of 0.01 leads nowhere.
@@ -100,12 +89,8 @@ _FOOTAGE: dict[Scale, dict[str, Any]] = {
         **{"frames": 40, "stage_seconds": 0.1, "stage_size": 128},
     },
 }
-_DOMAINS = {UCF: "hall", HMDB: "home"}
-_STAND_INS = {
-    KINETICS: "the stage's wide domain (its labels unused)",
-    UCF: "its hall domain",
-    HMDB: "its home domain",
-}
+_WIDE = "the stage's wide domain (its labels unused)"
+_STAND_INS = {KINETICS: _WIDE, UCF: "its hall domain", HMDB: "its home domain"}
 AIRTLAB = ("airtlab", "airtlab_violence", "airtlab_violence_small")
 """What its folder may be called."""
 REFUSED = {
@@ -136,7 +121,7 @@ class FedvsslSetting(Setting):
         """See `Setting`."""
         if row.data not in self.divisions:
             return None
-        central = {**_CENTRALLY, **_POOLED[self.scale]} if row.method == CENTRAL else {}
+        central = {**_CENTRALLY, "batch_size": _POOLED_BATCH[self.scale]} if row.method == CENTRAL else {}
         vcop = {"lr": self.base["lr"] / 10} if row.overrides.get("pretext") == "vcop" else {}  # as in the paper
         return {**self.divisions[row.data], **central, **vcop}
 
@@ -164,13 +149,16 @@ def fedvssl_setting(data: str, scale: str) -> FedvsslSetting:
     """What the command's `--data` and `--scale` mean for FedVSSL. Raises RecipeError with a message for people."""
     size = parse_scale(scale)
     if data == "stage":
-        return _setting(data, size, "the synthetic stage", _footage(size), _STAND_INS)
+        alone = {"stage_clients": 1, "stage_heterogeneity": 0.0, **_FOOTAGE[size]}
+        footage = {UCF: {"stage_domain": "hall", **alone}, HMDB: {"stage_domain": "home", **alone}}
+        return _setting(data, size, "the synthetic stage", footage, _STAND_INS)
     if data == "real":
         names = {**_STAND_INS, UCF: "UTD-MHAD depth, tested on other people", HMDB: "AIRTLab, single actions"}
         root = data_root("", "", ("utd_mhad", "airtlab"))
+        airtlab = next((root / name for name in AIRTLAB if (root / name).is_dir()), root / AIRTLAB[0])
         sets = {
             UCF: {"video_set": "utd_depth", "video_root": str(root / "utd_mhad")},
-            HMDB: {"video_set": "airtlab", "video_task": "action", "video_root": str(_first_folder(root, AIRTLAB))},
+            HMDB: {"video_set": "airtlab", "video_task": "action", "video_root": str(airtlab)},
         }
         about = "real recordings: UTD-MHAD depth, AIRTLab; pretraining is on the synthetic stage"
         return _setting(data, size, about, _videos(size, sets), names)
@@ -187,17 +175,8 @@ def _folder(data: str, scale: Scale) -> FedvsslSetting:
     about = f"the paper's datasets: {', '.join(videos)}"
     if KINETICS not in videos:
         about += "; pretraining is on the synthetic stage"
-        names = {KINETICS: _STAND_INS[KINETICS], **names}
+        names = {KINETICS: _WIDE, **names}
     return _setting(data, scale, about, _videos(scale, sets), names, videos.get(KINETICS))
-
-
-def _first_folder(root: Path, names: Sequence[str]) -> Path:
-    return next((root / name for name in names if (root / name).is_dir()), root / names[0])
-
-
-def _footage(scale: Scale) -> dict[str, dict[str, Any]]:
-    alone = {"stage_clients": 1, "stage_heterogeneity": 0.0}
-    return {name: {"stage_domain": domain, **alone, **_FOOTAGE[scale]} for name, domain in _DOMAINS.items()}
 
 
 def _videos(scale: Scale, sets: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -214,7 +193,7 @@ def _setting(
     phones: Mapping[str, Any] | None = None,
 ) -> FedvsslSetting:
     """`phones`: keys of the videos to pretrain on, in place of the stage's."""
-    classes = _CLASSES[scale]
+    classes = {EIGHT: 2, FOUR: 1} if scale == "tiny" else {EIGHT: 8, FOUR: 4}  # of a client
     source: dict[str, Any] = {"data": "stage_video", "stage_domain": "wide", **_PHONES[scale]}
     iid: dict[str, Any] = {"stage_iid": True}
     divisions = {name: {"stage_classes": count} for name, count in classes.items()}
