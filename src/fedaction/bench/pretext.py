@@ -45,23 +45,20 @@ SMALL = 4
 
 @dataclass(frozen=True)
 class Size:
-    """What is trained on what.
-
-    Attributes:
-        width: of the network; the paper's is 64.
-        size: rows and columns of a clip; recordings have 128 x 171 pixels where clips have 112 x 112.
-        frames: of a clip; recordings have four times as many.
-        batch: recordings in a step.
-        clients: that train in a round.
-        recordings: of each client.
-    """
+    """What is trained on what."""
 
     width: int = 64
+    """Of the network; the paper's is 64."""
     size: int = 112
+    """Rows and columns of a clip; recordings have 128 x 171 pixels where clips have 112 x 112."""
     frames: int = 16
+    """Of a clip; recordings have four times as many."""
     batch: int = 32
+    """Recordings in a step."""
     clients: int = 4
+    """That train in a round."""
     recordings: int = 128
+    """Of each client."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

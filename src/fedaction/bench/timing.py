@@ -26,17 +26,14 @@ def ignore(_: str) -> None:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds that contenders took, by name and turn.
-
-    Attributes:
-        first: of the turn that warms up, in which networks are compiled.
-        wall: of the clock.
-        processor: over all threads: the work itself, not the waiting for a core that others use.
-    """
+    """Seconds that contenders took, by name and turn."""
 
     first: dict[str, float] = field(default_factory=dict[str, float])
+    """Of the turn that warms up, in which networks are compiled."""
     wall: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """Of the clock."""
     processor: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """Over all threads: the work itself, not the waiting for a core that others use."""
 
 
 def time_in_turn(

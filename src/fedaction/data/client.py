@@ -10,23 +10,20 @@ from fedaction.data.samples import Samples
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """What a server may know of a client: everything a method needs to build its model, none of its data.
-
-    Attributes:
-        id: stable name, unique in the federation.
-        group: what GROUP tensors are averaged within, e.g. the modality ("skeleton").
-        samples: number of training samples; the client's weight in averages.
-        classes: names of the actions the client labels, in label order.
-        shape: shape of one sample. Skeletons: (bodies M, frames T, joints V, coordinates C).
-        layout: the skeleton's layout, where samples are skeletons.
-    """
+    """What a server may know of a client: everything a method needs to build its model, none of its data."""
 
     id: str
+    """Stable name, unique in the federation."""
     group: str
+    """What GROUP tensors are averaged within, e.g. the modality ("skeleton")."""
     samples: int
+    """Number of training samples; the client's weight in averages."""
     classes: tuple[str, ...]
+    """Names of the actions the client labels, in label order."""
     shape: tuple[int, ...]
+    """Shape of one sample. Skeletons: (bodies M, frames T, joints V, coordinates C)."""
     layout: Layout | None = None
+    """The skeleton's layout, where samples are skeletons."""
 
     @property
     def architecture(self) -> tuple[object, ...]:

@@ -13,19 +13,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Layout:
-    """A named skeleton: joints in array order, undirected edges between them, and the centre of the graph.
-
-    Attributes:
-        name: what `layout("...")` and recipes call it.
-        joints: canonical joint names, in the order of the recording's joint axis (V of them).
-        edges: pairs of joint indices, without self links.
-        centre: index of the joint that graph partitions and centring take as the middle of the body.
-    """
+    """A named skeleton: joints in array order, undirected edges between them, and the centre of the graph."""
 
     name: str
+    """What `layout("...")` and recipes call it."""
     joints: tuple[str, ...]
+    """Canonical joint names, in the order of the recording's joint axis (V of them)."""
     edges: tuple[tuple[int, int], ...]
+    """Pairs of joint indices, without self links."""
     centre: int
+    """Index of the joint that graph partitions and centring take as the middle of the body."""
 
     def __post_init__(self) -> None:
         count = len(self.joints)

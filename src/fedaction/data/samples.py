@@ -65,19 +65,16 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Examples:
-    """Samples in memory. Is a `Samples`.
-
-    Attributes:
-        x: (N, *shape) float32; clips of video are uint8.
-        y: (N,) int64, indices into the client's classes; on the CPU, wherever the samples are.
-        subjects: who performed each sample, where known.
-        recording: (N,) int64, which recording each sample is a clip of, where recordings have several; else None.
-    """
+    """Samples in memory. Is a `Samples`."""
 
     x: Tensor
+    """(N, *shape) float32; clips of video are uint8."""
     y: Tensor
+    """(N,) int64, indices into the client's classes; on the CPU, wherever the samples are."""
     subjects: tuple[str, ...] = field(default=(), repr=False)
+    """Who performed each sample, where known."""
     recording: Tensor | None = field(default=None, repr=False)
+    """(N,) int64, which recording each sample is a clip of, where recordings have several; else None."""
     fresh = False
     resident = True
 

@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from fedaction.data.augment import Augment, Drawn
 from fedaction.data.client import ClientData
-from fedaction.engines.store import LocalState
+from fedaction.engines.store import LocalStore
 from fedaction.evaluation.site import Evaluation, Question
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import derive, generator
@@ -32,31 +32,28 @@ Precision = Literal["fp32", "bf16"]
 
 @dataclass(frozen=True)
 class Training:
-    """How clients train, whatever the method.
-
-    Attributes:
-        seed: the run's seed.
-        batch_size: samples per local step; a client with fewer takes all it has.
-        local_epochs: passes over the client's data per round.
-        lr: learning rate in round 1.
-        lr_decay: factor on it each round.
-        momentum: of SGD; its buffers start at zero every round.
-        nesterov: whether momentum looks ahead.
-        weight_decay: L2 penalty, except where the method says otherwise.
-        clip_norm: the largest gradient norm over a client's whole network; 0: no limit.
-        augment: random changes to training samples, or None.
-    """
+    """How clients train, whatever the method."""
 
     seed: int
+    """The run's seed."""
     batch_size: int = 32
+    """Samples per local step; a client with fewer takes all it has."""
     local_epochs: int = 1
+    """Passes over the client's data per round."""
     lr: float = 0.1
+    """Learning rate in round 1."""
     lr_decay: float = 1.0
+    """Factor on it each round."""
     momentum: float = 0.9
+    """Of SGD; its buffers start at zero every round."""
     nesterov: bool = False
+    """Whether momentum looks ahead."""
     weight_decay: float = 1e-4
+    """L2 penalty, except where the method says otherwise."""
     clip_norm: float = 0.0
+    """The largest gradient norm over a client's whole network; 0: no limit."""
     augment: Augment | None = None
+    """Random changes to training samples, or None."""
 
     def lr_at(self, round: int) -> float:
         """The learning rate of a round (counted from 1)."""
@@ -107,31 +104,11 @@ class Engine(Protocol):
         ...
 
 
-class Store(Protocol):
-    """The LOCAL tensors of a simulation's sites; see `engines.store.LocalStore`."""
-
-    def current(self, client: str) -> Tree:
-        """What a client starts from."""
-        ...
-
-    def pending(self, client: str) -> Tree:
-        """What a client has trained and the server has not judged yet."""
-        ...
-
-    def save(self) -> LocalState:
-        """All of it as a value."""
-        ...
-
-    def load(self, state: LocalState, device: torch.device) -> None:
-        """Puts back what `save` gave, on a device."""
-        ...
-
-
 class SimulatedEngine(Engine, Protocol):
     """An engine that holds every site, so that a checkpoint can hold what they keep."""
 
     @property
-    def store(self) -> Store:
+    def store(self) -> LocalStore:
         """What the sites keep."""
         ...
 

@@ -33,17 +33,14 @@ class MessageError(ValueError):
 
 @dataclass(frozen=True)
 class Message:
-    """A message taken apart.
-
-    Attributes:
-        kind: what it is.
-        values: scalars, as JSON has them.
-        trees: tensors by the name of their tree and their own.
-    """
+    """A message taken apart."""
 
     kind: str
+    """What it is."""
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Scalars, as JSON has them."""
     trees: Mapping[str, Tree] = field(default_factory=dict[str, Tree])
+    """Tensors by the name of their tree and their own."""
 
     def pack(self) -> bytes:
         """The message as bytes."""

@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fedaction.engines.base import SimulatedEngine, Store
+from fedaction.engines.base import SimulatedEngine
+from fedaction.engines.store import LocalStore
 from fedaction.evaluation.site import Evaluation, Question
 from fedaction.federation.state import Job, Update
 
-Observer = Callable[[Job, Update, Store], Update]
+Observer = Callable[[Job, Update, LocalStore], Update]
 """Sees a job, its update and what the client keeps; gives the update, with more metrics perhaps."""
 
 
@@ -22,7 +23,7 @@ class ObservedEngine:
     observers: Sequence[Observer]
 
     @property
-    def store(self) -> Store:
+    def store(self) -> LocalStore:
         """See `SimulatedEngine.store`."""
         return self.engine.store
 

@@ -1,8 +1,5 @@
 """Steps that a GPU repeats by itself: small kernels take a CPU longer to launch than a GPU to carry out."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

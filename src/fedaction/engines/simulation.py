@@ -1,8 +1,5 @@
 """All sites in one process: what the sequential and the vectorised engine have in common."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod

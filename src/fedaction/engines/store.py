@@ -12,15 +12,12 @@ from fedaction.federation.tree import Tree
 
 @dataclass(frozen=True)
 class LocalState:
-    """The LOCAL tensors of many sites as a value, for the checkpoint of a simulation.
-
-    Attributes:
-        committed: by client, of those that have trained in a round that counted.
-        pending: by client, after training that the server has not judged yet.
-    """
+    """The LOCAL tensors of many sites as a value, for the checkpoint of a simulation."""
 
     committed: Mapping[str, Tree] = field(default_factory=dict[str, Tree])
+    """By client, of those that have trained in a round that counted."""
     pending: Mapping[str, Tree] = field(default_factory=dict[str, Tree])
+    """By client, after training that the server has not judged yet."""
 
 
 class LocalStore:

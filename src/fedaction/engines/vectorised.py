@@ -54,28 +54,25 @@ _GPU_SHARE = 0.5  # of the card's memory that a chunk's activations may take
 
 @dataclass(frozen=True)
 class _Template:
-    """The network that a stack of tensors is applied through, in training and in evaluation mode.
-
-    Attributes:
-        training: with values of its own only for FROZEN tensors.
-        evaluation: the same in evaluation mode.
-        parameters: names that are trained.
-        rows: names whose first axis is the classes.
-        absent: names of the buffers that mark padded classes.
-        dropouts: names of the dropout layers' keys.
-        classes: the largest number of classes in the stack.
-        losses: every client's loss and metrics, from parameters, other tensors, anchor, samples and labels, each
-            with a leading client axis.
-    """
+    """The network that a stack of tensors is applied through, in training and in evaluation mode."""
 
     training: nn.Module
+    """With values of its own only for FROZEN tensors."""
     evaluation: nn.Module
+    """The same in evaluation mode."""
     parameters: tuple[str, ...]
+    """Names that are trained."""
     rows: frozenset[str]
+    """Names whose first axis is the classes."""
     absent: tuple[str, ...]
+    """Names of the buffers that mark padded classes."""
     dropouts: tuple[str, ...]
+    """Names of the dropout layers' keys."""
     classes: int
+    """The largest number of classes in the stack."""
     losses: Callable[[Tree, Tree, Tree, Tensor, Tensor], dict[str, Tensor]]
+    """Every client's loss and metrics, from parameters, other tensors, anchor, samples and labels, each with a
+    leading client axis."""
 
 
 def _add(sums: dict[str, Tensor], values: Tree, active: int, count: int) -> None:

@@ -1,8 +1,5 @@
 """Right answers: by clip, by recording, and which classes are taken for which."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedaction.engines.base import Store
+from fedaction.engines.store import LocalStore
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree
@@ -43,7 +43,7 @@ class Distances:
 
     method: Method  # whose scopes say what is shared
 
-    def __call__(self, job: Job, update: Update, store: Store) -> Update:
+    def __call__(self, job: Job, update: Update, store: LocalStore) -> Update:
         """The update with its distances among its metrics."""
         plan = self.method.plan(self.method.clients[job.client])
         trained = [n for n, leaf in plan.leaves.items() if leaf.kind == "parameter"]

@@ -3,9 +3,6 @@
 A new metric, or a new kind of evidence, is one entry in `METRICS` or `EVIDENCE`.
 """
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import math
@@ -29,64 +26,52 @@ Kind = Literal["confusion", "topology", "samples"]
 
 @dataclass(frozen=True)
 class Neighbours:
-    """How a client that never trained is tested: by the nearest training samples under the server's features.
-
-    Attributes:
-        k: how many vote; at most as many as there are training samples.
-        distance: cosine, or Euclidean.
-        temperature: None: every neighbour has one vote; see `evaluation.knn.knn_accuracy`.
-    """
+    """How a client that never trained is tested: by the nearest training samples under the server's features."""
 
     k: int = 1
+    """How many vote; at most as many as there are training samples."""
     distance: Literal["cosine", "euclidean"] = "cosine"
+    """Cosine, or Euclidean."""
     temperature: float | None = None
+    """None: every neighbour has one vote; see `evaluation.knn.knn_accuracy`."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a site is asked for.
-
-    Attributes:
-        evidence: kinds of evidence wanted besides the metrics.
-        samples: test sequences wanted as examples, for "samples".
-        neighbours: the client is one that never trained, tested by its nearest neighbours; None: by its classifier.
-    """
+    """What a site is asked for."""
 
     evidence: tuple[Kind, ...] = ()
+    """Kinds of evidence wanted besides the metrics."""
     samples: int = 0
+    """Test sequences wanted as examples, for "samples"."""
     neighbours: Neighbours | None = None
+    """The client is one that never trained, tested by its nearest neighbours; None: by its classifier."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What comes back.
-
-    Attributes:
-        client: who.
-        metrics: numbers by name; an accuracy is a share of right answers, 0 to 1, a loss is in nats.
-        evidence: by kind, as JSON values.
-    """
+    """What comes back."""
 
     client: str
+    """who."""
     metrics: Mapping[str, float]
+    """Numbers by name; an accuracy is a share of right answers, 0 to 1, a loss is in nats."""
     evidence: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """By kind, as JSON values."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """A test set under a network: what metrics and evidence are made from, at the site.
-
-    Attributes:
-        client: whose; its test samples are (N, ...).
-        logits: (N, classes) float32, on the CPU.
-        tensors: all of the client's tensors.
-        likelihood: whether logits are those of a classifier; otherwise only the largest of them means something.
-    """
+    """A test set under a network: what metrics and evidence are made from, at the site."""
 
     client: ClientData
+    """Whose; its test samples are (N, ...)."""
     logits: Tensor
+    """(N, classes) float32, on the CPU."""
     tensors: Tree
+    """All of the client's tensors."""
     likelihood: bool = True
+    """Whether logits are those of a classifier; otherwise only the largest of them means something."""
 
     @property
     def labels(self) -> Tensor:

@@ -119,19 +119,16 @@ class RunningMean:
 
 @dataclass(frozen=True)
 class Mean:
-    """Weighted means over the clients that hold each entry.
-
-    Attributes:
-        after: of what came back.
-        sent: of what they had been sent, with the same weights.
-        weights: the sum of weights; 1 where the mean is a mix of several.
-        counts: how many clients.
-    """
+    """Weighted means over the clients that hold each entry."""
 
     after: Tree
+    """Of what came back."""
     sent: Tree
+    """Of what they had been sent, with the same weights."""
     weights: Amounts
+    """The sum of weights; 1 where the mean is a mix of several."""
     counts: Amounts
+    """How many clients."""
 
     def over(self, previous: Tree) -> dict[str, Tensor]:
         """The previous tree with every entry that somebody sent replaced by its mean; the rest as it was."""
@@ -161,15 +158,12 @@ NOTHING = Mean({}, {}, {}, {})
 
 @dataclass(frozen=True)
 class Averages:
-    """What came back in a round, as means: all that a server's step may depend on.
-
-    Attributes:
-        shared: of GLOBAL tensors, over all clients.
-        groups: of GROUP tensors, over each group's clients.
-    """
+    """What came back in a round, as means: all that a server's step may depend on."""
 
     shared: Mean = NOTHING
+    """Of GLOBAL tensors, over all clients."""
     groups: Mapping[str, Mean] = field(default_factory=dict[str, Mean])
+    """Of GROUP tensors, over each group's clients."""
 
     def step(self, server: ServerState, change: Callable[[Mean, Tree], Tree]) -> ServerState:
         """The next state: `change(mean, tensors)` for the shared tensors and for each group's."""

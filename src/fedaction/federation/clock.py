@@ -11,71 +11,62 @@ from fedaction.federation.seeds import numpy_generator
 
 @dataclass(frozen=True)
 class Device:
-    """What a job costs on a kind of device. Times are in seconds.
-
-    Attributes:
-        name: of its kind.
-        seconds_per_sample: training on one sample once, forward and backward.
-        seconds_per_epoch: one local epoch, however many samples it has; 0: by `seconds_per_sample`.
-        test_seconds: one pass over a test set, where known; for tables alone.
-        download: bytes a second to the device.
-        upload: bytes a second from it.
-        latency: of every transfer, either way.
-        jitter: standard deviation of the logarithm of a job's training time.
-        availability: share of the time that it is on, in (0, 1]; work rests while it is off.
-        period: from one switching on to the next; when in it the device is on is drawn once for each client.
-        failure_rate: the chance that a job's result is lost on the way.
-        vanishes: after this time the device is never heard of again.
-    """
+    """What a job costs on a kind of device. Times are in seconds."""
 
     name: str = "device"
+    """Of its kind."""
     seconds_per_sample: float = 0.01
+    """Training on one sample once, forward and backward."""
     seconds_per_epoch: float = 0.0
+    """One local epoch, however many samples it has; 0: by `seconds_per_sample`."""
     test_seconds: float = 0.0
+    """One pass over a test set, where known; for tables alone."""
     download: float = math.inf
+    """Bytes a second to the device."""
     upload: float = math.inf
+    """Bytes a second from it."""
     latency: float = 0.0
+    """Of every transfer, either way."""
     jitter: float = 0.0
+    """Standard deviation of the logarithm of a job's training time."""
     availability: float = 1.0
+    """Share of the time that it is on, in (0, 1]; work rests while it is off."""
     period: float = 86_400.0
+    """From one switching on to the next; when in it the device is on is drawn once for each client."""
     failure_rate: float = 0.0
+    """The chance that a job's result is lost on the way."""
     vanishes: float = math.inf
+    """After this time the device is never heard of again."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """A job in time.
-
-    Attributes:
-        start: when the client is asked.
-        finish: when its answer is there; infinite where it never comes.
-        busy: seconds that the device worked for it: training and transfers.
-        lost: whether there is no answer at `finish`, but only the device, free again.
-    """
+    """A job in time."""
 
     start: float
+    """When the client is asked."""
     finish: float
+    """When its answer is there; infinite where it never comes."""
     busy: float
+    """Seconds that the device worked for it: training and transfers."""
     lost: bool = False
+    """Whether there is no answer at `finish`, but only the device, free again."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The devices of a federation.
-
-    Attributes:
-        seed: the run's seed.
-        devices: every client's.
-        samples: training samples of every client.
-        epochs: local epochs of a job.
-        traffic: bytes of what a client shares: they go to it and come back.
-    """
+    """The devices of a federation."""
 
     seed: int
+    """The run's seed."""
     devices: Mapping[str, Device]
+    """Every client's."""
     samples: Mapping[str, int]
+    """Training samples of every client."""
     epochs: int = 1
+    """Local epochs of a job."""
     traffic: Mapping[str, int] | None = None
+    """Bytes of what a client shares: they go to it and come back."""
 
     def span(self, client: str, number: int, start: float = 0.0) -> Span:
         """A client's job begun at a time; `number` tells its jobs apart (a round, say): chance is drawn for each."""

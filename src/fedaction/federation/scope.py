@@ -47,24 +47,21 @@ def matches(pattern: str, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """One row of a scope table.
-
-    Attributes:
-        pattern: which names, as in `matches`.
-        scope: their scope.
-        kind: only parameters, or only buffers, if given.
-        module: only tensors of modules whose class name contains this, if given ("BatchNorm").
-        decay: whether weight decay pulls them to zero.
-        epochs: which of a job's local epochs train them, as a slice of them; None: all. A job with a single local
-            epoch trains everything.
-    """
+    """One row of a scope table."""
 
     pattern: str
+    """Which names, as in `matches`."""
     scope: Scope
+    """Their scope."""
     kind: Literal["parameter", "buffer"] | None = None
+    """Only parameters, or only buffers, if given."""
     module: str | None = None
+    """Only tensors of modules whose class name contains this, if given ("BatchNorm")."""
     decay: bool = True
+    """Whether weight decay pulls them to zero."""
     epochs: slice | None = None
+    """Which of a job's local epochs train them, as a slice of them; None: all. A job with a single local epoch trains
+    everything."""
 
     def trains_in(self, epoch: int, epochs: int) -> bool:
         """Whether local epoch `epoch` of `epochs`, counted from 0, trains what this row speaks of."""

@@ -13,20 +13,17 @@ Form = Literal["constant", "polynomial", "hinge"]
 
 @dataclass(frozen=True)
 class Staleness:
-    """s(x), which is 1 at x = 0 and never rises.
-
-    Attributes:
-        form: constant: 1. polynomial: (1 + x)^-a. hinge: 1 up to b, then 1 / (a (x - b) + 1).
-        a: how fast it falls.
-        b: the hinge's patience, in server updates.
-        offset: added to x: 0 counts the server's updates between download and upload; 1 is the paper's t - tau with
-            t the number of the update itself, by which even a fresh one is one late.
-    """
+    """s(x), which is 1 at x = 0 and never rises."""
 
     form: Form = "polynomial"
+    """Constant: 1. polynomial: (1 + x)^-a. hinge: 1 up to b, then 1 / (a (x - b) + 1)."""
     a: float = 0.5
+    """How fast it falls."""
     b: float = 4.0
+    """The hinge's patience, in server updates."""
     offset: int = 0
+    """Added to x: 0 counts the server's updates between download and upload; 1 is the paper's t - tau with t the
+    number of the update itself, by which even a fresh one is one late."""
 
     def __call__(self, updates: int) -> float:
         """The weight of an update that is so many server updates old."""

@@ -37,14 +37,12 @@ class Part:
 
     A client with 15 joints holds a (3, 15, 15) block of a (3, 25, 25) matrix over the whole body. Only its own
     entries travel, and each entry is averaged over the clients that hold it.
-
-    Attributes:
-        shape: the shape of the server's tensor.
-        index: for each axis, the positions the client holds (int64), or None for the whole axis.
     """
 
     shape: tuple[int, ...]
+    """The shape of the server's tensor."""
     index: tuple[Tensor | None, ...]
+    """For each axis, the positions the client holds (int64), or None for the whole axis."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.index):
@@ -69,42 +67,36 @@ class Part:
 
 @dataclass(frozen=True)
 class ServerState:
-    """All that a server has learned.
-
-    Attributes:
-        version: how many times it has combined updates.
-        shared: GLOBAL tensors.
-        groups: GROUP tensors of each group.
-        ahead: what clients are sent in place of `shared`, where that differs (a momentum's look-ahead); else empty.
-        memory: what a method carries from round to round besides.
-    """
+    """All that a server has learned."""
 
     version: int
+    """How many times it has combined updates."""
     shared: Tree
+    """GLOBAL tensors."""
     groups: Mapping[str, Tree] = field(default_factory=dict[str, Tree])
+    """GROUP tensors of each group."""
     ahead: Tree = field(default_factory=dict[str, Tensor])
+    """What clients are sent in place of `shared`, where that differs (a momentum's look-ahead); else empty."""
     memory: Tree = field(default_factory=dict[str, Tensor])
+    """What a method carries from round to round besides."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Work for one client. Everything random or scheduled in it derives from what it was given out with.
-
-    Attributes:
-        client: who does it.
-        group: its group.
-        version: the server's version that the payload was taken from.
-        round: in which it was given out.
-        payload: the GLOBAL and GROUP tensors sent to it.
-        number: which job of the run it is, where a client may have several in a round; else 0.
-    """
+    """Work for one client. Everything random or scheduled in it derives from what it was given out with."""
 
     client: str
+    """Who does it."""
     group: str
+    """Its group."""
     version: int
+    """The server's version that the payload was taken from."""
     round: int
+    """In which it was given out."""
     payload: Tree = field(repr=False)
+    """The GLOBAL and GROUP tensors sent to it."""
     number: int = 0
+    """Which job of the run it is, where a client may have several in a round; else 0."""
 
     @property
     def occasion(self) -> int:
@@ -114,44 +106,38 @@ class Job:
 
 @dataclass(frozen=True)
 class Update:
-    """What comes back: tensors after training, never differences.
-
-    Attributes:
-        client: who sends it.
-        group: its group.
-        version: the server's version it started from.
-        tree: its GLOBAL and GROUP tensors after training.
-        samples: training samples behind it.
-        metrics: means over its local steps.
-        fault: what the client itself found wrong with its tensors, those that it keeps included; "": nothing.
-    """
+    """What comes back: tensors after training, never differences."""
 
     client: str
+    """Who sends it."""
     group: str
+    """Its group."""
     version: int
+    """The server's version it started from."""
     tree: Tree = field(repr=False)
+    """Its GLOBAL and GROUP tensors after training."""
     samples: float
+    """Training samples behind it."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Means over its local steps."""
     fault: str = ""
+    """What the client itself found wrong with its tensors, those that it keeps included; "": nothing."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a server knows of an update besides its tensors: all that a weight may depend on.
-
-    Attributes:
-        client: who sent it.
-        group: its group.
-        samples: training samples behind it.
-        staleness: how often the server has combined updates since the client was sent its model.
-        metrics: means over its local steps.
-    """
+    """What a server knows of an update besides its tensors: all that a weight may depend on."""
 
     client: str
+    """Who sent it."""
     group: str
+    """Its group."""
     samples: float
+    """Training samples behind it."""
     staleness: int
+    """How often the server has combined updates since the client was sent its model."""
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Means over its local steps."""
 
 
 Weight = float | tuple[tuple[float, float], ...]

@@ -18,19 +18,16 @@ Tree = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Leaf:
-    """What is known of one tensor without its values.
-
-    Attributes:
-        shape: its shape.
-        dtype: its dtype.
-        kind: whether it is trained (a parameter) or kept by the model (a buffer).
-        module: class name of the module that owns it, e.g. "BatchNorm1d".
-    """
+    """What is known of one tensor without its values."""
 
     shape: tuple[int, ...]
+    """Its shape."""
     dtype: torch.dtype
+    """Its dtype."""
     kind: Literal["parameter", "buffer"]
+    """Whether it is trained (a parameter) or kept by the model (a buffer)."""
     module: str
+    """Class name of the module that owns it, e.g. "BatchNorm1d"."""
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:

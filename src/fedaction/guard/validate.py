@@ -49,13 +49,10 @@ def validate(update: Update, job: Job, report: Report) -> Update:
 
 @dataclass(frozen=True)
 class NotTooOld:
-    """A `Guard` that refuses updates of models that the server has long left behind.
-
-    Attributes:
-        most: server updates that may lie between a client's download and its upload.
-    """
+    """A `Guard` that refuses updates of models that the server has long left behind."""
 
     most: int
+    """Server updates that may lie between a client's download and its upload."""
 
     def __call__(self, update: Update, job: Job, report: Report) -> Update:
         """See `Guard`."""

@@ -5,9 +5,6 @@ classes, though it calls it a mean. And cross-entropy is said both to be against
 teacher's output.
 """
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 from __future__ import annotations
 
 from typing import Literal

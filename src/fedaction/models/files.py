@@ -38,25 +38,22 @@ class ModelFileError(ValueError):
 
 
 class Card(BaseModel):
-    """What a model recognises, and which clips it was trained on.
-
-    Attributes:
-        classes: names of the actions, in the order of the logits; none of a network without a classifier.
-        frames: per clip.
-        stride: frames of the video from one frame of a clip to the next.
-        resize: the shorter side that frames are brought to, in pixels, before they are cropped.
-        crop: side of the square that is cut from their centre, in pixels.
-        provenance: where it comes from: anything that JSON can say ("configuration": a hash of the recipe, ...).
-    """
+    """What a model recognises, and which clips it was trained on."""
 
     model_config = _CONFIG
 
     classes: Annotated[tuple[str, ...], Field(strict=False)]
+    """Names of the actions, in the order of the logits; none of a network without a classifier."""
     frames: PositiveInt
+    """Per clip."""
     stride: PositiveInt = 1
+    """Frames of the video from one frame of a clip to the next."""
     resize: PositiveInt
+    """The shorter side that frames are brought to, in pixels, before they are cropped."""
     crop: PositiveInt
+    """Side of the square that is cut from their centre, in pixels."""
     provenance: dict[str, Any] = {}
+    """Where it comes from: anything that JSON can say ("configuration": a hash of the recipe, ...)."""
 
     @field_validator("classes")
     @classmethod

@@ -50,17 +50,14 @@ class WeightsError(ValueError):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of a file's tensors and the network's.
-
-    Attributes:
-        loaded: the network's tensors that now have the file's values.
-        initial: the network's tensors that were asked to be skipped and keep their values.
-        ignored: the file's tensors that were not used: those skipped, and BatchNorm's counters of batches.
-    """
+    """What became of a file's tensors and the network's."""
 
     loaded: tuple[str, ...]
+    """The network's tensors that now have the file's values."""
     initial: tuple[str, ...]
+    """The network's tensors that were asked to be skipped and keep their values."""
     ignored: tuple[str, ...]
+    """The file's tensors that were not used: those skipped, and BatchNorm's counters of batches."""
 
 
 def load_weights(network: nn.Module, path: str | Path, skip: Iterable[str] = ()) -> Loaded:

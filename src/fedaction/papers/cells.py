@@ -50,23 +50,20 @@ class ClientSize:
 
 @dataclass(frozen=True)
 class ItemCell:
-    """One value of an item, under a row: a client's, or a mean over clients.
-
-    Attributes:
-        row: the item's row.
-        column: its column.
-        client: the client or group of clients that stands in; "" where the data have none, or for all clients.
-        paper: the printed value.
-        spread: the printed standard deviation.
-        runs: one per seed; none where there is no client.
-    """
+    """One value of an item, under a row: a client's, or a mean over clients."""
 
     row: ItemRow
+    """The item's row."""
     column: Column
+    """Its column."""
     client: str
+    """The client or group of clients that stands in; "" where the data have none, or for all clients."""
     paper: float | None
+    """The printed value."""
     spread: float | None
+    """The printed standard deviation."""
     runs: tuple[Run, ...] = ()
+    """One per seed; none where there is no client."""
 
     @property
     def configuration(self) -> str:
@@ -76,19 +73,16 @@ class ItemCell:
 
 @dataclass(frozen=True)
 class Draft(Generic[S]):
-    """An item that is being made.
-
-    Attributes:
-        item: the item.
-        bench: where it is made.
-        cells: its values, with their clients and runs.
-        say: callback for messages.
-    """
+    """An item that is being made."""
 
     item: Item
+    """The item."""
     bench: Workbench[S]
+    """Where it is made."""
     cells: Sequence[ItemCell]
+    """Its values, with their clients and runs."""
     say: Say = lambda _: None
+    """Callback for messages."""
 
 
 class Workbench(Generic[S]):

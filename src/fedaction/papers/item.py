@@ -13,53 +13,47 @@ from fedaction.methods import METHODS
 
 @dataclass(frozen=True)
 class ItemRow:
-    """One line of a table, or one curve, bar or panel of a figure.
-
-    Attributes:
-        label: its head, one part per column of heads, e.g. ("ST-GCN", "FSAR").
-        method: the method that is run; a paper's own word where the row is something else than a federated run.
-        overrides: recipe keys that make the row, on top of the base recipe.
-        paper: the printed value per column; None where the paper prints none or the text is damaged.
-        colour: what a figure draws it in.
-        spread: the printed standard deviation per column, where the paper prints them.
-        data: the dataset of the paper that it is on, or how that is divided, where rows differ in it.
-        run: what its runs are called, where the label says something else.
-    """
+    """One line of a table, or one curve, bar or panel of a figure."""
 
     label: tuple[str, ...]
+    """Its head, one part per column of heads, e.g. ("ST-GCN", "FSAR")."""
     method: str = ""
+    """The method that is run; a paper's own word where the row is something else than a federated run."""
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Recipe keys that make the row, on top of the base recipe."""
     paper: Sequence[float | None] = ()
+    """The printed value per column; None where the paper prints none or the text is damaged."""
     colour: str = ""
+    """What a figure draws it in."""
     spread: Sequence[float | None] = ()
+    """The printed standard deviation per column, where the paper prints them."""
     data: str = ""
+    """The dataset of the paper that it is on, or how that is divided, where rows differ in it."""
     run: str = ""
+    """What its runs are called, where the label says something else."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One value of every row: a client's, or the mean over several.
-
-    Attributes:
-        label: the head.
-        client: position of the client, group of clients or downstream dataset among the paper's.
-        among: positions of the clients that are federated; empty: all.
-        unseen: the client takes no part in training and is tested by nearest neighbours.
-        of: a client; the mean over a group's clients (a modality's); or over all clients of the federation that the
-            position belongs to.
-        metric: "accuracy" of samples (of clips, say), or of whole "recordings"; or a score of an evaluation.
-        digits: decimals of our values and of the paper's, where they are not the item's.
-        federation: the clients that are federated, in words, where they are not all.
-    """
+    """One value of every row: a client's, or the mean over several."""
 
     label: str
+    """The head."""
     client: int
+    """Position of the client, group of clients or downstream dataset among the paper's."""
     among: tuple[int, ...] = ()
+    """Positions of the clients that are federated; empty: all."""
     unseen: bool = False
+    """The client takes no part in training and is tested by nearest neighbours."""
     of: Literal["client", "group", "all"] = "client"
+    """A client; the mean over a group's clients (a modality's); or over all clients of the federation that the
+    position belongs to."""
     metric: str = "accuracy"
+    """"accuracy" of samples (of clips, say), or of whole "recordings"; or a score of an evaluation."""
     digits: tuple[int, int] | None = None
+    """Decimals of our values and of the paper's, where they are not the item's."""
     federation: str = ""
+    """The clients that are federated, in words, where they are not all."""
 
     @property
     def source(self) -> str:
@@ -69,37 +63,34 @@ class Column:
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure.
-
-    Attributes:
-        name: what the command calls it, e.g. "fsar/table1".
-        title: what it is, e.g. "Table 1. Linear-Accuracy (%) ...".
-        kind: table or figure.
-        columns: what is read of each row.
-        rows: what is run, in the paper's order.
-        shows: what is read from the runs: a key of its paper's `measures`.
-        heads: names of the parts of the rows' labels.
-        digits: decimals of our values and of the paper's.
-        protocol: how the data are split or divided, where it is not the usual way; see the paper's setting.
-        matrix: topology figures: "I", "U" or both.
-        mean: whether a table ends in a column with each row's mean.
-        across: what its runs are long in: rounds, or what a round is here.
-        notes: what a reader must know about the printed values or the reading taken.
-    """
+    """A table or figure."""
 
     name: str
+    """What the command calls it, e.g. "fsar/table1"."""
     title: str
+    """What it is, e.g. "Table 1. Linear-Accuracy (%) ..."."""
     kind: Literal["table", "figure"]
+    """Table or figure."""
     columns: tuple[Column, ...]
+    """What is read of each row."""
     rows: tuple[ItemRow, ...]
+    """What is run, in the paper's order."""
     shows: str = "accuracy"
+    """What is read from the runs: a key of its paper's `measures`."""
     heads: tuple[str, ...] = ("model",)
+    """Names of the parts of the rows' labels."""
     digits: tuple[int, int] = (1, 2)
+    """Decimals of our values and of the paper's."""
     protocol: str = ""
+    """How the data are split or divided, where it is not the usual way; see the paper's setting."""
     matrix: str = ""
+    """Topology figures: "I", "U" or both."""
     mean: bool = True
+    """Whether a table ends in a column with each row's mean."""
     across: str = "round"
+    """What its runs are long in: rounds, or what a round is here."""
     notes: tuple[str, ...] = ()
+    """What a reader must know about the printed values or the reading taken."""
 
     @property
     def paper(self) -> str:

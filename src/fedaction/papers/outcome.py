@@ -16,27 +16,24 @@ from fedaction.papers.work import Environment
 
 @dataclass(frozen=True)
 class Value:
-    """One number of an item, beside the paper's.
-
-    Attributes:
-        row: its row's label.
-        column: its column's label.
-        values: ours, one per seed; none where there is nothing to measure.
-        paper: the printed one.
-        client: whose it is, where a client stands in for one of the paper's.
-        configuration: the hash of the runs it comes from.
-        at: where it belongs in a figure, e.g. {"round": 3}; empty for a value of a table.
-        spread: the printed standard deviation, where there is one.
-    """
+    """One number of an item, beside the paper's."""
 
     row: tuple[str, ...]
+    """Its row's label."""
     column: str
+    """Its column's label."""
     values: tuple[float, ...]
+    """Ours, one per seed; none where there is nothing to measure."""
     paper: float | None = None
+    """The printed one."""
     client: str = ""
+    """Whose it is, where a client stands in for one of the paper's."""
     configuration: str = ""
+    """The hash of the runs it comes from."""
     at: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Where it belongs in a figure, e.g. {"round": 3}; empty for a value of a table."""
     spread: float | None = None
+    """The printed standard deviation, where there is one."""
 
     @property
     def mean(self) -> float | None:
@@ -82,33 +79,30 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """An item as it came out.
-
-    Attributes:
-        item: what was made.
-        setting: on which data, at which scale.
-        seeds: over which seeds.
-        table: the values of the printed layout.
-        series: further values that only the figure shows.
-        rounds: how many rounds the runs had; 0 where there were none.
-        command: what makes it again.
-        runs: label, method and configuration of every row's runs.
-        origins: all that values were read from.
-        absent: why there is nothing of ours in it; "" where there is.
-        notes: about these values, besides the item's own.
-    """
+    """An item as it came out."""
 
     item: Item
+    """What was made."""
     setting: Setting
+    """On which data, at which scale."""
     seeds: tuple[int, ...]
+    """Over which seeds."""
     table: tuple[Value, ...]
+    """The values of the printed layout."""
     series: tuple[Value, ...]
+    """Further values that only the figure shows."""
     rounds: int
+    """How many rounds the runs had; 0 where there were none."""
     command: str
+    """What makes it again."""
     runs: tuple[tuple[str, str, str], ...]
+    """Label, method and configuration of every row's runs."""
     origins: tuple[Origin, ...] = ()
+    """All that values were read from."""
     absent: str = ""
+    """Why there is nothing of ours in it; "" where there is."""
     notes: tuple[str, ...] = ()
+    """About these values, besides the item's own."""
 
     @property
     def columns(self) -> list[str]:

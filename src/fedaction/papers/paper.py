@@ -15,23 +15,20 @@ from fedaction.papers.work import Work
 
 
 class Paper(ABC, Generic[S]):
-    """A paper: one object for each, in the list `fedaction.papers.PAPERS`.
-
-    Attributes:
-        name: what names of its items begin with, e.g. "fsar".
-        title: what people call it.
-        items: its tables and figures of results.
-        rounds: communication rounds of a run at the paper's scale.
-        effort: what else has to be said of how long runs take; follows on "300 rounds a run".
-        refused: keys of `--set` that mean nothing for its items, and why; "{}" is the item's name.
-    """
+    """A paper: one object for each, in the list `fedaction.papers.PAPERS`."""
 
     name: str
+    """What names of its items begin with, e.g. "fsar"."""
     title: str
+    """What people call it."""
     items: Sequence[Item]
+    """Its tables and figures of results."""
     rounds: int
+    """Communication rounds of a run at the paper's scale."""
     effort: str = ""
+    """What else has to be said of how long runs take; follows on "300 rounds a run"."""
     refused: ClassVar[Mapping[str, str]] = {}
+    """Keys of `--set` that mean nothing for its items, and why; "{}" is the item's name."""
 
     # Before anything is run
 

@@ -16,23 +16,20 @@ SCALES: tuple[Scale, ...] = ("tiny", "small", "paper")
 
 @dataclass(frozen=True)
 class Setting:
-    """Data and scale of a regeneration: what all papers have. Each has a setting of its own, with what it needs.
-
-    Attributes:
-        data: the word or path given to the command.
-        scale: tiny, small or paper.
-        about: what the data are, for captions.
-        base: recipe keys that all rows share, without those of the data.
-        source: recipe keys of the data that all rows share.
-        positions: which of the paper's clients, groups or datasets, as columns count them, have a stand-in.
-    """
+    """Data and scale of a regeneration: what all papers have. Each has a setting of its own, with what it needs."""
 
     data: str
+    """The word or path given to the command."""
     scale: Scale
+    """Tiny, small or paper."""
     about: str
+    """What the data are, for captions."""
     base: Mapping[str, Any]
+    """Recipe keys that all rows share, without those of the data."""
     source: Mapping[str, Any]
+    """Recipe keys of the data that all rows share."""
     positions: tuple[int, ...]
+    """Which of the paper's clients, groups or datasets, as columns count them, have a stand-in."""
 
     def keys(self, among: Sequence[int] = ()) -> dict[str, Any]:
         """Recipe keys of a federation of the clients at some of the positions; of all that there are by default."""

@@ -22,15 +22,12 @@ from fedaction.runs.study import RunResult
 
 @dataclass(frozen=True)
 class Environment:
-    """What values were computed on: the same configuration gives other ones on another processor.
-
-    Attributes:
-        device: the processor's model with the instructions used, or a GPU's name.
-        torch: its version.
-    """
+    """What values were computed on: the same configuration gives other ones on another processor."""
 
     device: str
+    """The processor's model with the instructions used, or a GPU's name."""
     torch: str
+    """Its version."""
 
     @classmethod
     def parse(cls, written: Mapping[str, Any]) -> Environment:
@@ -40,19 +37,16 @@ class Environment:
 
 @dataclass(frozen=True)
 class Work(ABC):
-    """Something to be carried out into a folder: a run, a distillation, an evaluation.
-
-    Attributes:
-        label: what people call it; of a run the row that asked for it first.
-        configuration: the hash that its values are listed with; "" where there is none.
-        seed: its seed.
-        folder: where it is written, and resumed.
-    """
+    """Something to be carried out into a folder: a run, a distillation, an evaluation."""
 
     label: str
+    """What people call it; of a run the row that asked for it first."""
     configuration: str
+    """The hash that its values are listed with; "" where there is none."""
     seed: int
+    """Its seed."""
     folder: Path
+    """Where it is written, and resumed."""
 
     @property
     @abstractmethod

@@ -30,21 +30,18 @@ from fedaction.server.schedule import Participation, Turns
 
 @dataclass(frozen=True)
 class Assembly:
-    """The sites of one simulated run, and the method: one method, one seed.
-
-    Attributes:
-        recipe: names one method and one seed.
-        method: over all clients.
-        clients: the sites' data, as the method sees them.
-        described: the clients before frozen stages have seen their clips.
-        device: where everything happens.
-    """
+    """The sites of one simulated run, and the method: one method, one seed."""
 
     recipe: Recipe
+    """Names one method and one seed."""
     method: Method
+    """Over all clients."""
     clients: Mapping[str, ClientData]
+    """The sites' data, as the method sees them."""
     described: Mapping[str, ClientInfo]
+    """The clients before frozen stages have seen their clips."""
     device: torch.device
+    """Where everything happens."""
 
     @classmethod
     def of(cls, recipe: Recipe, clients: Mapping[str, ClientData]) -> Assembly:

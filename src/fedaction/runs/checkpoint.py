@@ -31,21 +31,18 @@ _NAME = re.compile(r"^round-(\d{6,})\.(json|safetensors)$")
 
 @dataclass(frozen=True)
 class RunState:
-    """Everything a run needs to resume.
-
-    Attributes:
-        federation: the server's side.
-        locals: what the sites keep, where they are simulated.
-        metrics_length: bytes of the metrics table that belong to it.
-        best: the best mean accuracy so far, and the round it was reached in.
-        configuration: a hash of the recipe it comes from.
-    """
+    """Everything a run needs to resume."""
 
     federation: FederationState
+    """The server's side."""
     locals: LocalState = field(default_factory=LocalState)
+    """What the sites keep, where they are simulated."""
     metrics_length: int = 0
+    """Bytes of the metrics table that belong to it."""
     best: tuple[float, int] = (-1.0, 0)
+    """The best mean accuracy so far, and the round it was reached in."""
     configuration: str = ""
+    """A hash of the recipe it comes from."""
 
     @property
     def round(self) -> int:

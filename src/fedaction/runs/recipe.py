@@ -140,17 +140,14 @@ DEFAULTS = 1
 
 @dataclass(frozen=True)
 class Recipe:
-    """A validated recipe.
-
-    Attributes:
-        run: keys every recipe has.
-        source: the data's keys.
-        methods: the keys of the method and of each baseline, by method name.
-    """
+    """A validated recipe."""
 
     run: RunSettings
+    """Keys every recipe has."""
     source: Source
+    """The data's keys."""
     methods: Mapping[str, Settings]
+    """The keys of the method and of each baseline, by method name."""
 
     def flat(self) -> dict[str, Any]:
         """Every key with its value, defaults filled in: the resolved recipe."""

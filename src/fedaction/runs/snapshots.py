@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.torch import save
 from torch import Tensor
 
-from fedaction.engines.base import Store
+from fedaction.engines.store import LocalStore
 from fedaction.federation.files import write_atomically
 from fedaction.federation.scope import matches
 from fedaction.federation.state import Job, Update
@@ -29,7 +29,7 @@ class Snapshots:
         self._folder, self._when = folder, snapshot_rounds(rounds)
         self._kept: dict[str, Tensor] = {}
 
-    def __call__(self, job: Job, update: Update, store: Store) -> Update:
+    def __call__(self, job: Job, update: Update, store: LocalStore) -> Update:
         """The update as it is."""
         if job.round in self._when:
             tensors = {**update.tree, **store.pending(job.client)}

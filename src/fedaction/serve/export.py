@@ -44,19 +44,16 @@ class ExportError(ValueError):
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written.
-
-    Attributes:
-        path: where; beside it lies a .json with what it is.
-        sha256: of the file.
-        bytes: its size.
-        difference: the largest difference to the network's logits in the trial, as a share like TOLERANCE.
-    """
+    """A file that was written."""
 
     path: Path
+    """Where; beside it lies a .json with what it is."""
     sha256: str
+    """Of the file."""
     bytes: int
+    """Its size."""
     difference: float
+    """The largest difference to the network's logits in the trial, as a share like TOLERANCE."""
 
 
 def export_model(

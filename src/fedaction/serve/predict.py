@@ -42,15 +42,12 @@ _TOGETHER = 4
 
 @dataclass(frozen=True)
 class Recogniser:
-    """A model that is ready for use.
-
-    Attributes:
-        card: what it recognises, and in which clips.
-        logits: from (N, T, H, W, 3) uint8 clips to (N, classes) logits.
-    """
+    """A model that is ready for use."""
 
     card: Card
+    """What it recognises, and in which clips."""
     logits: Callable[[Pixels], npt.NDArray[np.float32]]
+    """From (N, T, H, W, 3) uint8 clips to (N, classes) logits."""
 
     def scores(self, clips: Pixels) -> Scores:
         """(N, classes) probabilities."""
@@ -61,17 +58,14 @@ class Recogniser:
 
 @dataclass(frozen=True)
 class ClipScores:
-    """What a model says of one clip.
-
-    Attributes:
-        frame: the clip's first, counted from 0.
-        seconds: where that is in the video, by its average frame rate; None: unknown.
-        scores: (classes,) probabilities.
-    """
+    """What a model says of one clip."""
 
     frame: int
+    """The clip's first, counted from 0."""
     seconds: float | None
+    """Where that is in the video, by its average frame rate; None: unknown."""
     scores: Scores
+    """(classes,) probabilities."""
 
 
 def best(scores: Scores, card: Card, count: int = 1) -> list[tuple[str, float]]:

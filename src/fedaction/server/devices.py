@@ -16,15 +16,12 @@ from fedaction.federation.settings import RecipeError, Settings, explain, neares
 
 @dataclass(frozen=True)
 class Fleet:
-    """Kinds of devices, dealt to clients in turn, and the machine that central training runs on.
-
-    Attributes:
-        devices: one or more kinds.
-        server: the central machine; None: the first kind.
-    """
+    """Kinds of devices, dealt to clients in turn, and the machine that central training runs on."""
 
     devices: tuple[Device, ...]
+    """One or more kinds."""
     server: Device | None = None
+    """The central machine; None: the first kind."""
 
 
 # Tables IV and V of the edge paper (Jain et al., 2021): seconds for a local epoch over a quarter of the dataset and

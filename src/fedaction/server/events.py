@@ -33,21 +33,18 @@ class _Now:
 
 @dataclass(frozen=True)
 class Events:
-    """Advances a federation by a round: so many accepted updates as make one.
-
-    Attributes:
-        federation: whose; its method combines updates asynchronously.
-        turns: who is asked when.
-        clock: how long jobs take.
-        updates: accepted updates that make a round; more where the method combines several at a time.
-        ahead: how many jobs are trained at a time; the result does not depend on it.
-    """
+    """Advances a federation by a round: so many accepted updates as make one."""
 
     federation: Federation
+    """Whose; its method combines updates asynchronously."""
     turns: Turns
+    """Who is asked when."""
     clock: Clock
+    """How long jobs take."""
     updates: int
+    """Accepted updates that make a round; more where the method combines several at a time."""
     ahead: int = 1
+    """How many jobs are trained at a time; the result does not depend on it."""
 
     def advance(self, state: FederationState, engine: Engine, round: int) -> tuple[FederationState, list[Row]]:
         """One round: the state after it, and its rows."""

@@ -23,21 +23,18 @@ Warn = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Federation:
-    """A method and its clients, as a server sees them: descriptions and tensors, no samples and no LOCAL tensors.
-
-    Attributes:
-        method: what is trained.
-        members: the clients that train.
-        guards: what every update passes before it is combined, in this order.
-        warn: callback for what the user should know.
-        timed: whether rounds leave the virtual clock in their rows.
-    """
+    """A method and its clients, as a server sees them: descriptions and tensors, no samples and no LOCAL tensors."""
 
     method: Method
+    """What is trained."""
     members: Sequence[ClientInfo]
+    """The clients that train."""
     guards: Sequence[Guard]
+    """What every update passes before it is combined, in this order."""
     warn: Warn = lambda _: None
+    """Callback for what the user should know."""
     timed: bool = False
+    """Whether rounds leave the virtual clock in their rows."""
 
     def job(self, server: ServerState, client: str, round: int, number: int = 0) -> Job:
         """Work for a client: to train from what it is sent now."""

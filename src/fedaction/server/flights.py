@@ -13,17 +13,14 @@ from fedaction.federation.state import Job, Update
 
 @dataclass(frozen=True)
 class Flight:
-    """A job under way.
-
-    Attributes:
-        job: as it was given out. Its number, counted from 1, decides between answers of the same instant.
-        span: when.
-        update: its result, once that has been computed; the server sees it at `span.finish`.
-    """
+    """A job under way."""
 
     job: Job
+    """As it was given out. Its number, counted from 1, decides between answers of the same instant."""
     span: Span
+    """when."""
     update: Update | None = None
+    """Its result, once that has been computed; the server sees it at `span.finish`."""
 
     @property
     def number(self) -> int:

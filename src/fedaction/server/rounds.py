@@ -13,19 +13,16 @@ from fedaction.server.state import FederationState, Row
 
 @dataclass(frozen=True)
 class Rounds:
-    """Advances a federation by a round in which the server waits for those it has asked.
-
-    Attributes:
-        federation: whose.
-        participation: who is asked.
-        quorum: the least share (of those asked) whose accepted updates make a round count, 0 to 1.
-        joins: clients that join later than in round 1, with the round in which they do.
-    """
+    """Advances a federation by a round in which the server waits for those it has asked."""
 
     federation: Federation
+    """whose."""
     participation: Participation
+    """Who is asked."""
     quorum: float = 0.5
+    """The least share (of those asked) whose accepted updates make a round count, 0 to 1."""
     joins: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Clients that join later than in round 1, with the round in which they do."""
 
     def advance(self, state: FederationState, engine: Engine, round: int) -> tuple[FederationState, list[Row]]:
         """One round: the state after it, and its rows.

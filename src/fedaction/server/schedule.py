@@ -13,21 +13,18 @@ from fedaction.federation.state import Member
 
 @dataclass(frozen=True)
 class Cast:
-    """Who is in a round. The first three are sorted by client id.
-
-    Attributes:
-        chosen: who is asked.
-        dropped: of those, who fails before answering.
-        late: of those, whose answer would come after the deadline.
-        spans: when each of those asked works, where there is a clock.
-        end: when the server has all the answers that it waits for.
-    """
+    """Who is in a round. The first three are sorted by client id."""
 
     chosen: tuple[str, ...]
+    """Who is asked."""
     dropped: tuple[str, ...]
+    """Of those, who fails before answering."""
     late: tuple[str, ...]
+    """Of those, whose answer would come after the deadline."""
     spans: Mapping[str, Span] = field(default_factory=dict[str, Span])
+    """When each of those asked works, where there is a clock."""
     end: float = 0.0
+    """When the server has all the answers that it waits for."""
 
     @property
     def working(self) -> tuple[str, ...]:
@@ -38,21 +35,18 @@ class Cast:
 
 @dataclass(frozen=True)
 class Participation:
-    """Who is asked in a round, and who will not answer.
-
-    Attributes:
-        seed: the run's seed.
-        per_round: how many clients are asked each round; None: all.
-        failure_rate: the chance that an asked client fails, each round anew.
-        deadline: seconds after which answers are ignored; None: wait for all.
-        clock: how long clients take; None: no time at all.
-    """
+    """Who is asked in a round, and who will not answer."""
 
     seed: int
+    """The run's seed."""
     per_round: int | None = None
+    """How many clients are asked each round; None: all."""
     failure_rate: float = 0.0
+    """The chance that an asked client fails, each round anew."""
     deadline: float | None = None
+    """Seconds after which answers are ignored; None: wait for all."""
     clock: Clock | None = None
+    """How long clients take; None: no time at all."""
 
     def choose(self, round: int, members: Sequence[Member], start: float = 0.0) -> Cast:
         """Who is asked in a round (counted from 1) that starts at a time, and who will not answer in time."""
@@ -74,15 +68,12 @@ class Participation:
 
 @dataclass(frozen=True)
 class Turns:
-    """Who is asked when, where the server does not wait: whoever has answered, or an idle one, drawn at random.
-
-    Attributes:
-        seed: the run's seed.
-        at_once: how many clients work at a time; None: all, and whoever has answered is asked again.
-    """
+    """Who is asked when, where the server does not wait: whoever has answered, or an idle one, drawn at random."""
 
     seed: int
+    """The run's seed."""
     at_once: int | None = None
+    """How many clients work at a time; None: all, and whoever has answered is asked again."""
 
     def first(self, members: Sequence[Member]) -> list[str]:
         """Who is asked at the start."""

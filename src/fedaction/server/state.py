@@ -17,48 +17,42 @@ from fedaction.server.flights import Flight
 
 @dataclass(frozen=True)
 class Row:
-    """One number of a run.
-
-    Attributes:
-        round: rounds done when it was taken; 0 is before training.
-        client: whose; "" for the whole federation.
-        group: the client's group; "" for the whole federation.
-        split: "train", "test", "server", or "clock" (the virtual one, in seconds).
-        name: what it is.
-        value: the number; None where it was not finite.
-    """
+    """One number of a run."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     round: int
+    """Rounds done when it was taken; 0 is before training."""
     client: str
+    """Whose; "" for the whole federation."""
     group: str
+    """The client's group; "" for the whole federation."""
     split: Literal["train", "test", "server", "clock"]
+    """"train", "test", "server", or "clock" (the virtual one, in seconds)."""
     name: str
+    """What it is."""
     value: float | int | None
+    """The number; None where it was not finite."""
 
 
 @dataclass(frozen=True)
 class FederationState:
-    """All that a server needs to resume: random numbers are derived, so none are here.
-
-    Attributes:
-        round: rounds done.
-        server: what it has learned.
-        visits: how often each client has been sent something.
-        time: seconds on the virtual clock.
-        busy: seconds that each client's device has worked.
-        launched: asynchronous: jobs given out so far.
-        flights: asynchronous: jobs that the server has not seen the answers of yet.
-    """
+    """All that a server needs to resume: random numbers are derived, so none are here."""
 
     round: int
+    """Rounds done."""
     server: ServerState
+    """What it has learned."""
     visits: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How often each client has been sent something."""
     time: float = 0.0
+    """Seconds on the virtual clock."""
     busy: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Seconds that each client's device has worked."""
     launched: int = 0
+    """Asynchronous: jobs given out so far."""
     flights: tuple[Flight, ...] = ()
+    """Asynchronous: jobs that the server has not seen the answers of yet."""
 
     def to(self, device: torch.device) -> FederationState:
         """The state with all its tensors on a device."""

@@ -4,9 +4,6 @@ Everything random is drawn on the CPU, from the generator that is given and from
 one row per recording; pixels are changed on the device where they are, all recordings at once.
 """
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from typing import Protocol

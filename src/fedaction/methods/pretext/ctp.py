@@ -1,8 +1,5 @@
 """Catch the patch (CtP, Wang et al., 2021): patches are pasted into a clip and move; where do they go?"""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -41,59 +38,57 @@ class CtP:
     Lengths in pixels (`sides`, `speed`, and `spread` of centres) are the reference's, for clips of 112 x 112. Clips
     of another size scale them by `unit`, so that patches stay as large and as fast relative to the picture, and
     targets as large as they were.
-
-    Attributes:
-        frames: of a clip.
-        size: rows and columns of a clip.
-        strides: from one frame of a clip to the next; one is drawn for a clip, and each of its frames is late by 0 to
-            stride - 1. Frames past a recording's end are its last.
-        scales: see `draw_view`.
-        flip: probability of being mirrored.
-        boxes: patches in a clip.
-        sides: square roots of a patch's area.
-        ratios: of its width and height.
-        jitter: width and height are multiplied by exp(+-jitter).
-        speed: the centre moves by up to this much a frame, in each direction.
-        growth: width and height change by up to exp(+-growth) a frame.
-        keys: chances of 0, 1, 2, ... inner key frames of a trajectory and of opacity.
-        visible: the chance of each frame to show a patch.
-        opacity: the least.
-        smooth: the chance of a patch to fade out towards its edge.
-        hue_chance: of another hue (up to `hue` steps of two degrees) and saturation (within exp(+-saturation)).
-        hue: see there.
-        saturation: see there.
-        light_chance: of another brightness, and of another contrast, that change through the clip.
-        brightness: at most this is added or subtracted.
-        contrast: a factor within exp(+-contrast).
-        light_keys: as `keys`, for brightness and contrast.
-        spread: what offsets of a centre (pixels) and logarithms of a size ratio are divided by.
-        unit: pixels of a clip per pixel of the reference's; None: size / 112.
     """
 
     frames: int = 16
+    """Of a clip."""
     size: int = 112
+    """Rows and columns of a clip."""
     strides: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """From one frame of a clip to the next; one is drawn for a clip, and each of its frames is late by 0 to stride -
+    1. Frames past a recording's end are its last."""
     scales: tuple[Scale, ...] = (112, 128, 144)
+    """See `draw_view`."""
     flip: float = 0.5
+    """Probability of being mirrored."""
     boxes: int = 3
+    """Patches in a clip."""
     sides: tuple[float, ...] = (16, 24, 28, 32, 48, 64)
+    """Square roots of a patch's area."""
     ratios: tuple[float, ...] = (0.5, 0.67, 0.75, 1.0, 1.33, 1.5, 2.0)
+    """Of its width and height."""
     jitter: float = 0.18
+    """Width and height are multiplied by exp(+-jitter)."""
     speed: float = 3.0
+    """The centre moves by up to this much a frame, in each direction."""
     growth: float = 0.025
+    """Width and height change by up to exp(+-growth) a frame."""
     keys: tuple[float, ...] = (0.5, 0.3, 0.2)
+    """Chances of 0, 1, 2, ... inner key frames of a trajectory and of opacity."""
     visible: float = 0.8
+    """The chance of each frame to show a patch."""
     opacity: float = 0.8
+    """The least."""
     smooth: float = 0.5
+    """The chance of a patch to fade out towards its edge."""
     hue_chance: float = 0.25
+    """Of another hue (up to `hue` steps of two degrees) and saturation (within exp(+-saturation))."""
     hue: float = 12.0
+    """See there."""
     saturation: float = 0.1
+    """See there."""
     light_chance: float = 0.5
+    """Of another brightness, and of another contrast, that change through the clip."""
     brightness: float = 30.0
+    """At most this is added or subtracted."""
     contrast: float = 0.12
+    """A factor within exp(+-contrast)."""
     light_keys: tuple[float, ...] = (0.7, 0.3)
+    """As `keys`, for brightness and contrast."""
     spread: tuple[float, float] = (0.8, 0.04)
+    """What offsets of a centre (pixels) and logarithms of a size ratio are divided by."""
     unit: float | None = None
+    """Pixels of a clip per pixel of the reference's; None: size / 112."""
 
     def __post_init__(self) -> None:
         check_clip(self.frames, self.size)

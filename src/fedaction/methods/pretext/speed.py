@@ -1,8 +1,5 @@
 """Playback speed (the reference's `speednet`): how fast, and which way, is a clip played?"""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -34,35 +31,33 @@ class Speed:
     the clip is full; how long a clip stands still then says how fast it was, and the network learns that in place of
     motion. By default, strides that do not fit are therefore not drawn: of recordings of 31 to 60 frames only those
     from -2 to 2 are. A clip starts anywhere that leaves room for all of it.
-
-    Attributes:
-        frames: of a clip.
-        size: rows and columns of a clip.
-        strides: from one frame to the next; negative: backwards; 0: a still picture.
-        short: what happens to strides that a recording is too short for: "skip", they are not drawn; "clamp", the
-            reference's: its last frame is repeated (and, backwards, comes first).
-        scales: see `draw_view`.
-        flip: probability of being mirrored.
-        chance: of each of the three changes that follow.
-        brightness: at most this is added or subtracted.
-        contrast: a factor within exp(+-contrast).
-        hue: at most this many steps of two degrees.
-        saturation: a factor within exp(+-saturation).
-        dropout: before the head's layer.
     """
 
     frames: int = 16
+    """Of a clip."""
     size: int = 112
+    """Rows and columns of a clip."""
     strides: tuple[int, ...] = (-4, -2, -1, 0, 1, 2, 4)
+    """From one frame to the next; negative: backwards; 0: a still picture."""
     short: Literal["skip", "clamp"] = "skip"
+    """What happens to strides that a recording is too short for: "skip", they are not drawn; "clamp", the
+    reference's: its last frame is repeated (and, backwards, comes first)."""
     scales: tuple[Scale, ...] = (112, 128, 144)
+    """See `draw_view`."""
     flip: float = 0.5
+    """Probability of being mirrored."""
     chance: float = 0.2
+    """Of each of the three changes that follow."""
     brightness: float = 32.0
+    """At most this is added or subtracted."""
     contrast: float = 0.2
+    """A factor within exp(+-contrast)."""
     hue: float = 12.0
+    """At most this many steps of two degrees."""
     saturation: float = 0.1
+    """A factor within exp(+-saturation)."""
     dropout: float = 0.5
+    """Before the head's layer."""
 
     def __post_init__(self) -> None:
         check_clip(self.frames, self.size)

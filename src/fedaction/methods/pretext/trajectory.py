@@ -1,8 +1,5 @@
 """How patches move and change their size through a clip (CtP), a batch of clips at a time."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -74,28 +71,26 @@ class Walk:
 
     As in the reference, all patches of a clip have their key frames in common, one set for where they are and
     another for how large they are.
-
-    Attributes:
-        frames: of a clip.
-        size: rows and columns of a clip.
-        boxes: patches.
-        scales: square root of a patch's area, one is drawn.
-        ratios: width over height, one is drawn.
-        jitter: width and height are multiplied by exp(+-jitter).
-        speed: the centre moves by up to this much a frame, in each direction.
-        growth: width and height change by up to exp(+-growth) a frame.
-        inner: chances of 0, 1, 2, ... inner key frames.
     """
 
     frames: int
+    """Of a clip."""
     size: int
+    """Rows and columns of a clip."""
     boxes: int
+    """patches."""
     scales: tuple[float, ...]
+    """Square root of a patch's area, one is drawn."""
     ratios: tuple[float, ...]
+    """Width over height, one is drawn."""
     jitter: float
+    """Width and height are multiplied by exp(+-jitter)."""
     speed: float
+    """The centre moves by up to this much a frame, in each direction."""
     growth: float
+    """Width and height change by up to exp(+-growth) a frame."""
     inner: tuple[float, ...]
+    """Chances of 0, 1, 2, ... inner key frames."""
 
     def draw(self, count: int, random: torch.Generator) -> Tensor:
         """(count, boxes, frames, 4) float32: x1, y1, x2, y2, whole numbers within 0 to size, of one pixel or more."""

@@ -1,8 +1,5 @@
 """Clip order (VCOP, Xu et al., 2019): three clips of a recording are shuffled; in which order are they?"""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 import itertools
@@ -24,24 +21,22 @@ class VCOP:
     """The task. Target: the number of the permutation, counted as `itertools.permutations` does.
 
     All clips of a recording are cut from the same place, or the places would give the order away.
-
-    Attributes:
-        frames: of a clip, consecutive.
-        size: rows and columns of a clip.
-        clips: that are shuffled.
-        interval: frames between one clip and the next; fewer, where a recording is too short for that. Where there
-            is none to spare at all, clips overlap, evenly spread.
-        scales: see `draw_view`. Pictures of 4 to 3 become the reference's 171 x 128; others keep their shape, which
-            ((171, 128),) would stretch to that.
-        dropout: before the head's last layer.
     """
 
     frames: int = 16
+    """Of a clip, consecutive."""
     size: int = 112
+    """Rows and columns of a clip."""
     clips: int = 3
+    """That are shuffled."""
     interval: int = 8
+    """Frames between one clip and the next; fewer, where a recording is too short for that. Where there is none to
+    spare at all, clips overlap, evenly spread."""
     scales: tuple[Scale, ...] = (128,)
+    """See `draw_view`. Pictures of 4 to 3 become the reference's 171 x 128; others keep their shape, which ((171,
+    128),) would stretch to that."""
     dropout: float = 0.5
+    """Before the head's last layer."""
 
     def __post_init__(self) -> None:
         check_clip(self.frames, self.size)

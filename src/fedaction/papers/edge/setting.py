@@ -60,17 +60,14 @@ _FOLDERS = {KINETICS: "kinetics400", HMDB51: "hmdb51", UCF101: "ucf101"}
 
 @dataclass(frozen=True)
 class EdgeSetting(Setting):
-    """See `Setting`.
-
-    Attributes:
-        distillation: keys of the distillation that gives the clients' network.
-        datasets: recipe keys of each of the paper's small datasets that has a stand-in.
-        stand_ins: what each of the paper's datasets is replaced by.
-    """
+    """See `Setting`."""
 
     distillation: Mapping[str, Any]
+    """Keys of the distillation that gives the clients' network."""
     datasets: Mapping[str, Mapping[str, Any]]
+    """Recipe keys of each of the paper's small datasets that has a stand-in."""
     stand_ins: Mapping[str, str]
+    """What each of the paper's datasets is replaced by."""
 
     def row_keys(self, row: ItemRow) -> Mapping[str, Any] | None:
         """See `Setting`."""

@@ -48,13 +48,10 @@ _STAGE: dict[Scale, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class FdarnSetting(Setting):
-    """See `Setting`; positions are columns of Table 1.
-
-    Attributes:
-        modalities: the one that stands in at each of the positions.
-    """
+    """See `Setting`; positions are columns of Table 1."""
 
     modalities: tuple[str, ...]
+    """The one that stands in at each of the positions."""
 
     @property
     def stand_ins(self) -> dict[str, str]:

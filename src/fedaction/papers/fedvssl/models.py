@@ -37,23 +37,20 @@ _Draft = Draft[FedvsslSetting]
 
 @dataclass(frozen=True)
 class Assessment(Work):
-    """Some protocols of a network on one dataset; see `Work`.
-
-    Attributes:
-        row: the label of the row that the network is of.
-        model: the network's file, or "random".
-        round: after which it was kept; 0: the last.
-        dataset: on what, by the paper's name.
-        recipe: the evaluation.
-        protocols: what is measured.
-    """
+    """Some protocols of a network on one dataset; see `Work`."""
 
     row: str
+    """The label of the row that the network is of."""
     model: str
+    """The network's file, or "random"."""
     round: int
+    """After which it was kept; 0: the last."""
     dataset: str
+    """On what, by the paper's name."""
     recipe: EvaluateRecipe
+    """The evaluation."""
     protocols: tuple[str, ...]
+    """What is measured."""
 
     @property
     def done(self) -> bool:

@@ -103,19 +103,16 @@ _FOLDERS = {KINETICS: "kinetics400", UCF: "ucf101", HMDB: "hmdb51"}
 
 @dataclass(frozen=True)
 class FedvsslSetting(Setting):
-    """See `Setting`; positions are those of the datasets that networks are evaluated on.
-
-    Attributes:
-        divisions: recipe keys of each way to divide the recordings among clients.
-        evaluation: keys that all evaluations share.
-        downstream: evaluation keys of each dataset that networks are evaluated on.
-        stand_ins: what each of the paper's datasets is replaced by.
-    """
+    """See `Setting`; positions are those of the datasets that networks are evaluated on."""
 
     divisions: Mapping[str, Mapping[str, Any]]
+    """Recipe keys of each way to divide the recordings among clients."""
     evaluation: Mapping[str, Any]
+    """Keys that all evaluations share."""
     downstream: Mapping[str, Mapping[str, Any]]
+    """Evaluation keys of each dataset that networks are evaluated on."""
     stand_ins: Mapping[str, str]
+    """What each of the paper's datasets is replaced by."""
 
     def row_keys(self, row: ItemRow) -> Mapping[str, Any] | None:
         """See `Setting`."""

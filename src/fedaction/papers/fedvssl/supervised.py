@@ -1,8 +1,5 @@
 """The upper end of FedVSSL's scale: its network, trained on the labels of the recordings that others do without."""
 
-# torch's type stubs are partial.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -32,14 +29,12 @@ class Supervised(Work):
     """A network trained with labels on all clients' recordings together; see `Work`.
 
     It is trained as evaluation fine-tunes, from random weights.
-
-    Attributes:
-        recipe: of the pretraining: whose recordings, which clips, which network.
-        tuning: how it is trained.
     """
 
     recipe: Recipe
+    """Of the pretraining: whose recordings, which clips, which network."""
     tuning: EvaluateSettings
+    """How it is trained."""
 
     @property
     def model(self) -> Path:

@@ -70,13 +70,10 @@ _STAGE: dict[Scale, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class FsarSetting(Setting):
-    """See `Setting`.
-
-    Attributes:
-        parts: keys of the data that have one value per stand-in.
-    """
+    """See `Setting`."""
 
     parts: Mapping[str, Sequence[Any]]
+    """Keys of the data that have one value per stand-in."""
 
     def keys(self, among: Sequence[int] = ()) -> dict[str, Any]:
         """See `Setting`."""
