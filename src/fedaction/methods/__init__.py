@@ -50,29 +50,3 @@ METHODS: dict[str, type[Method]] = {
 def title_of(method: str) -> str:
     """A method's name as its authors write it, by the name that recipes use; an unknown one as it is."""
     return METHODS[method].title if method in METHODS else method
-
-
-__all__ = [
-    "FDARN",
-    "FSAR",
-    "METHODS",
-    "MOON",
-    "Central",
-    "CentralVSSL",
-    "Edge",
-    "FedAGM",
-    "FedAvg",
-    "FedBN",
-    "FedBuff",
-    "FedEMA",
-    "FedProx",
-    "FedRep",
-    "FedU",
-    "FedVSSL",
-    "LGFedAvg",
-    "Local",
-    "MetaHAR",
-    "PFedMe",
-    "PerFedAvg",
-    "title_of",
-]
