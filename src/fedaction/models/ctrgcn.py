@@ -82,19 +82,14 @@ class CTRGCNUnit(nn.Module):
 
 
 class CTRGCN(Backbone):
-    """The network, its ten units cut into three blocks.
+    """The network, its ten units cut into three blocks; arguments that are not below are `Backbone`'s.
 
     Every unit learns a graph PA of its own, which starts at A. With an adaptive topology it becomes
     PA + (alpha A + beta I + gamma U - A).
 
     Args:
-        graph: (K, V, V) partitions of the body's graph, [k, source, target].
-        channels: coordinates per joint.
-        classes: number of the client's classes.
-        bodies: bodies whose coordinates are normalised apart.
         width: channels of the first block, a multiple of 4; doubled in each of the next two.
         units: units in each block.
-        options: projection, adaptive and coefficients, see `Backbone`.
     """
 
     def __init__(

@@ -128,19 +128,15 @@ class STGCBlock(nn.Module):
 
 
 class MSG3D(Backbone):
-    """The network: three blocks.
+    """The network: three blocks; arguments that are not below are `Backbone`'s.
 
     Its topology is the stack of k-adjacencies, so I and U are (scales[0], V, V). What they change in the first
     scales[1] of these is also added to the windows' graphs, between any two frames.
 
     Args:
         graph: (scales[0], V, V) k-adjacencies of the body's graph, `disentangled` of `data/graph.py`.
-        channels: coordinates per joint.
-        classes: number of the client's classes.
-        bodies: bodies whose coordinates are normalised apart.
         width: channels of the first block, a multiple of 6; doubled in each of the next two.
         scales: hops, 0 included, that the graph reaches in one frame, and in a window.
-        options: projection, adaptive and coefficients, see `Backbone`.
     """
 
     def __init__(

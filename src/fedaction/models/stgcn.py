@@ -42,18 +42,14 @@ class STGCNUnit(nn.Module):
 
 
 class STGCN(Backbone):
-    """The network, its ten units cut into three blocks.
+    """The network, its ten units cut into three blocks; arguments that are not below are `Backbone`'s.
 
     Args:
-        graph: (K, V, V) partitions of the body's graph, [k, source, target].
-        channels: coordinates per joint.
-        classes: number of the client's classes.
         width: channels of the first block; doubled in each of the next two.
         last: channels of the very last unit; None: as its block.
         units: units in each block.
         dropout: rate inside units (never in the first).
         importance: whether each unit has a learned mask on the graph's edges.
-        options: projection, adaptive and coefficients, see `Backbone`.
     """
 
     def __init__(
