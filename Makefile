@@ -7,12 +7,13 @@ export OMP_NUM_THREADS ?= 1
 # Processes that run the tests.
 WORKERS ?= 2
 
-.PHONY: demo test arithmetic lint docs bench clean install
+.PHONY: demo test coverage arithmetic lint docs bench clean install
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    train FSAR beside plain averaging on the embedded stage, and write a report"
 	@echo "make test    run the tests"
+	@echo "make coverage  the same, with the share of lines that they reach"
 	@echo "make arithmetic  the engines, methods and analyses on the plainest arithmetic a processor can have"
 	@echo "make lint    ruff, pyright, import contracts"
 	@echo "make docs    run every code block in the docs and the README"
@@ -32,6 +33,10 @@ demo: install
 	$(BIN)/fedaction run recipes/fsar/demo.toml
 
 test: install
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu"
+
+# The same with the share of lines that tests reach: half as long again.
+coverage: install
 	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term -m "not slow and not gpu"
 
 # The same on another processor's arithmetic: no test may depend on the last bits of a trained value.
