@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from fedaction.federation.processes import in_order_by
 
 _AHEAD = 2  # batches that are read while one is used
 
@@ -112,7 +114,7 @@ def in_memory(samples: Samples) -> Examples:
     return Examples(x, samples.labels, samples.subjects, samples.recording)
 
 
-def take_each(samples: Samples, rows: Tensor, starts: Tensor | None = None) -> Iterator[Tensor]:
+def take_each(samples: Samples, rows: Tensor, starts: Tensor | None = None) -> Generator[Tensor]:
     """The samples of each of (steps, batch) rows; where they are read from files, a few batches ahead."""
 
     def one(step: int) -> Tensor:
@@ -122,18 +124,8 @@ def take_each(samples: Samples, rows: Tensor, starts: Tensor | None = None) -> I
         for step in range(len(rows)):
             yield one(step)
         return
-    pending: deque[Future[Tensor]] = deque()
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="samples") as pool:
-        try:
-            for step in range(len(rows)):
-                pending.append(pool.submit(one, step))
-                if len(pending) > _AHEAD:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
+        yield from in_order_by(pool, (partial(one, step) for step in range(len(rows))), _AHEAD)
 
 
 def in_batches(samples: Samples, size: int) -> Iterator[Tensor]:
@@ -141,7 +133,7 @@ def in_batches(samples: Samples, size: int) -> Iterator[Tensor]:
     places = torch.arange(len(samples)).split(size)
     whole = [part for part in places if len(part) == size]
     if whole:
-        with closing(take_each(samples, torch.stack(whole))) as batches:  # pyright: ignore[reportArgumentType]
+        with closing(take_each(samples, torch.stack(whole))) as batches:
             yield from batches
     if places and 0 < len(places[-1]) < size:
         yield samples.take(places[-1])
