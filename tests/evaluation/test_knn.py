@@ -91,7 +91,7 @@ def test_shapes_that_do_not_fit_are_named():
     (train, labels), (test, truth) = clouds(60), clouds(5, 1)
     with pytest.raises(ValueError, match=r"got \(60, 6\) and \(5, 5\)"):
         knn_accuracy(train, labels, test[:, :5], truth)
-    with pytest.raises(ValueError, match="a label for each of 60"):
+    with pytest.raises(ValueError, match="a label for each; got 60"):
         knn_accuracy(train, labels[:59], test, truth)
     with pytest.raises(ValueError, match="5 test features need as many labels"):
         knn_accuracy(train, labels, test, truth[:4])

@@ -35,7 +35,7 @@ def test_it_is_the_literal_one(rule, monkeypatch):
     random = generator(1, "retrieval")
     gallery, queries = torch.randn(23, 5, generator=random), torch.randn(17, 5, generator=random)
     labels = torch.arange(23) % 6, torch.arange(17) % 6
-    monkeypatch.setattr("fedaction.evaluation.retrieval._CHUNK", 100)  # several parts, the last not full
+    monkeypatch.setattr("fedaction.evaluation.knn._CHUNK", 100)  # several parts, the last not full
     found = retrieval(gallery, labels[0], queries, labels[1], (1, 2, 5, 10, 23), rule)
     expected = {k: literally(gallery, labels[0], queries, labels[1], k, rule) for k in (1, 2, 5, 10, 23)}
     assert found == pytest.approx(expected)
@@ -92,8 +92,8 @@ def test_poolings():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"queries": torch.ones(2, 4)}, "of a gallery"),
-        ({"query_labels": torch.zeros(3, dtype=torch.int64)}, "queries: retrieval needs recordings and a label"),
+        ({"queries": torch.ones(2, 4)}, "retrieval takes"),
+        ({"query_labels": torch.zeros(3, dtype=torch.int64)}, "queries: retrieval needs samples on both sides"),
         ({"gallery": torch.full((3, 2), torch.inf)}, "gallery: features are not finite"),
         ({"ks": ()}, "from 1"),
         ({"ks": (0,)}, "from 1"),

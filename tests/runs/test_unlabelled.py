@@ -10,11 +10,12 @@ from fedaction.cli import app
 from fedaction.cli.common import Bar
 from fedaction.evaluation.neighbours import middle
 from fedaction.federation.progress import Quiet
+from fedaction.federation.settings import to_toml
 from fedaction.models.files import ModelFileError, load_model
 from fedaction.runs.checkpoint import CheckpointError
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.networks import network_file, read_network
-from fedaction.runs.recipe import dump_recipe, parse_recipe
+from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.study import run_study
 from fedaction.serve.predict import load_recogniser
 from tests.conftest import PHONES
@@ -66,7 +67,7 @@ def _check_networks(run: Path) -> None:
 
 def test_the_command_speaks_of_recall_where_nothing_is_labelled(tmp_path: Path):
     path = tmp_path / "recipe.toml"
-    path.write_text(dump_recipe(parse_recipe({**RECIPE, "baselines": [], "rounds": 1})))
+    path.write_text(to_toml(parse_recipe({**RECIPE, "baselines": [], "rounds": 1}).flat()))
     words = ["run", str(path), "--out", str(tmp_path / "run")]
     said = CliRunner().invoke(app, words, env={"COLUMNS": "200", "FEDACTION_CACHE": str(tmp_path / "cache")})
     assert said.exit_code == 0, said.stderr

@@ -53,10 +53,7 @@ class Analysed:
 
 
 def analyse(
-    folder: Path,
-    names: Sequence[str] = (),
-    say: Callable[[str], None] = lambda _: None,
-    target: float | None = None,
+    folder: Path, names: Sequence[str] = (), say: Callable[[str], None] = lambda _: None, target: float | None = None
 ) -> Analysed:
     """Analyses a run from its last checkpoint and writes its report again.
 

@@ -153,12 +153,7 @@ MODALITIES = ("audio", "flow", "inertial", "video")
 
 
 def bench_fdarn(
-    clients: int = 16,
-    rounds: int = 3,
-    device: torch.device | None = None,
-    tick: Tick = ignore,
-    *,
-    width: int = 1024,
+    clients: int = 16, rounds: int = 3, device: torch.device | None = None, tick: Tick = ignore, *, width: int = 1024
 ) -> dict[str, Any]:
     """The vectorised engine against the sequential one on FDARN at the size of its EPIC-KITCHENS experiments.
 

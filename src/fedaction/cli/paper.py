@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def paper(
     name: Annotated[
-        str,
-        typer.Argument(metavar="ITEM", help="Such as fsar/table1 or fedvssl/table4; `list` names all."),
+        str, typer.Argument(metavar="ITEM", help="Such as fsar/table1 or fedvssl/table4; `list` names all.")
     ],
     data: Annotated[
         str, typer.Option(metavar="stage|real|PATH", help="Synthetic, public recordings, or a folder with datasets.")

@@ -138,11 +138,7 @@ def import_recordings(
 
 
 def inspect(
-    path: str | Path,
-    *,
-    layout: str | Path | Layout | None = None,
-    subject: str | None = None,
-    coordinates: int = 3,
+    path: str | Path, *, layout: str | Path | Layout | None = None, subject: str | None = None, coordinates: int = 3
 ) -> Summary:
     """What a store, an `.npz` file or a class folder holds, and what is wrong with it. Writes nothing.
 

@@ -37,7 +37,7 @@ class RecordedStep:
                 step(self._places)
         # Other threads may go on with the GPU meanwhile.
         with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
-            self._found = {name: tensor.detach() for name, tensor in step(self._places).items()}
+            self._outputs = {name: tensor.detach() for name, tensor in step(self._places).items()}
         torch.cuda.current_stream().wait_stream(stream)
         with torch.no_grad():
             for tensor, was in zip(changed, kept, strict=True):
@@ -48,4 +48,4 @@ class RecordedStep:
         for name, place in self._places.items():
             place.copy_(batch[name])
         self._graph.replay()
-        return self._found
+        return self._outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _CHUNK = 1 << 22  # distances held at once
+_GRID = 2.0**40  # nearer than this many parts of 1 is equally near
 
 
 def knn_accuracy(
@@ -35,8 +37,7 @@ def knn_accuracy(
         temperature: None: every neighbour has one vote. Otherwise a neighbour's vote weighs exp(s / temperature),
             with s the cosine similarity, or minus the Euclidean distance.
 
-    Ties are settled in one way on every machine: of neighbours equally near the first in `train_features` counts, and
-    of classes with equal votes the lowest label wins.
+    Ties are settled in one way on every machine: see `rank`; of classes with equal votes the lowest label wins.
     """
     predicted = knn_predict(train_features, train_labels, test_features, k, distance, temperature)
     if predicted.shape != test_labels.shape:
@@ -53,40 +54,55 @@ def knn_predict(
     temperature: float | None = None,
 ) -> Tensor:
     """(M,) int64 classes that the neighbours vote for; arguments as in `knn_accuracy`. Memory stays bounded."""
-    _check(train_features, train_labels, test_features, k, distance, temperature)
-    train, test = train_features.double(), test_features.double()
-    if distance == "cosine":
-        train, test = F.normalize(train, dim=1), F.normalize(test, dim=1)
+    check_features("k-NN", {"training": (train_features, train_labels)}, test_features)
+    if not 1 <= k <= len(train_features):
+        most = len(train_features)
+        raise ValueError(f"k = {k}, but there are {most} training samples; k may be 1 to {most}")
+    if temperature is not None and not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature}")
     classes = int(train_labels.max()) + 1
-    labels = train_labels.to(train.device)
+    labels = train_labels.to(train_features.device)
     predicted: list[Tensor] = []
-    for rows in test.split(max(1, _CHUNK // len(train))):
-        nearness = rows @ train.T if distance == "cosine" else -torch.cdist(rows, train)
-        # topk leaves the order of equals open; a stable sort does not.
-        nearness, place = (t[:, :k] for t in torch.sort(nearness, dim=1, descending=True, stable=True))
-        if temperature is None:
-            weights = torch.ones_like(nearness)
-        else:
-            # Less the nearest one's, which changes no winner and cannot overflow.
-            weights = torch.exp((nearness - nearness[:, :1]) / temperature)
-        votes = nearness.new_zeros(len(rows), classes).scatter_add_(1, labels[place], weights)
+    for nearness, place in rank(train_features, test_features, distance):
+        near = nearness[:, :k]
+        # Less the nearest one's, which changes no winner and cannot overflow.
+        weights = torch.ones_like(near) if temperature is None else torch.exp((near - near[:, :1]) / temperature)
+        votes = near.new_zeros(len(near), classes).scatter_add_(1, labels[place[:, :k]], weights)
         predicted.append(votes.argmax(1))  # the first of equals
     return torch.cat(predicted)
 
 
-def _check(train: Tensor, labels: Tensor, test: Tensor, k: int, distance: str, temperature: float | None) -> None:
-    if train.dim() != 2 or test.dim() != 2 or train.shape[1] != test.shape[1]:
-        raise ValueError(
-            f"k-NN takes (N, F) training and (M, F) test features, got {tuple(train.shape)} and {tuple(test.shape)}"
-        )
-    if not len(test) or labels.shape != train.shape[:1]:
-        raise ValueError(
-            f"k-NN needs test samples and a label for each of {len(train)} training samples; got {len(test)} test "
-            f"samples and labels of shape {tuple(labels.shape)}"
-        )
-    if not 1 <= k <= len(train):
-        raise ValueError(f"k = {k}, but there are {len(train)} training samples; k may be 1 to {len(train)}")
+def rank(
+    gallery: Tensor, queries: Tensor, distance: Literal["cosine", "euclidean"] = "cosine"
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For some queries at a time, all of a gallery (N, F), the nearest first. Memory stays bounded.
+
+    Equal vectors may get products that differ in their last bits, by where they lie in the matrix; so what is equally
+    near to 12 digits is equally near, and of such the first in the gallery comes first.
+
+    Yields:
+        (m, N) float64 cosine similarities, or minus Euclidean distances, and (m, N) places in the gallery.
+    """
     if distance not in ("cosine", "euclidean"):
         raise ValueError(f"distance = {distance!r} is unknown; there are cosine and euclidean")
-    if temperature is not None and not temperature > 0:
-        raise ValueError(f"temperature must be above 0, got {temperature}")
+    gallery, queries = gallery.double(), queries.double()
+    if distance == "cosine":
+        gallery, queries = F.normalize(gallery, dim=1), F.normalize(queries, dim=1)
+    for rows in queries.split(max(1, _CHUNK // len(gallery))):
+        nearness = rows @ gallery.T if distance == "cosine" else -torch.cdist(rows, gallery)
+        nearness = nearness.mul_(_GRID).round_().div_(_GRID)
+        ordered = torch.sort(nearness, dim=1, descending=True, stable=True)  # topk leaves the order of equals open
+        yield ordered.values, ordered.indices
+
+
+def check_features(what: str, labelled: dict[str, tuple[Tensor, Tensor]], others: Tensor) -> None:
+    """Refuses features that are not (N, F) of one F, or without a label each, or none."""
+    for name, (features, labels) in labelled.items():
+        if features.dim() != 2 or others.dim() != 2 or features.shape[1] != others.shape[1]:
+            shapes = f"{tuple(features.shape)} and {tuple(others.shape)}"
+            raise ValueError(f"{what} takes (N, F) and (M, F) features, got {shapes}")
+        if not len(features) or not len(others) or labels.shape != features.shape[:1]:
+            raise ValueError(
+                f"{name}: {what} needs samples on both sides and a label for each; got {len(features)} and "
+                f"{len(others)} samples, and labels of shape {tuple(labels.shape)}"
+            )

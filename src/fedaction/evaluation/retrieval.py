@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedaction.evaluation.knn import check_features, rank
+
 Pooling = Literal["mean", "max"]
 Rule = Literal["any", "majority"]
 
 KS = (1, 5, 10, 20, 50)
 """Numbers of neighbours that the papers report."""
-
-_CHUNK = 1 << 22  # similarities held at once
-_GRID = 2.0**40  # similarities nearer than this many parts of 1 are equal
 
 
 def pool_map(x: Tensor, pooling: Pooling = "mean") -> Tensor:
@@ -54,21 +53,25 @@ def retrieval(
         ks: numbers of neighbours; one above N takes the whole gallery.
         rule: "any": a query is answered if any of its k nearest has its label; "majority": if most of them have.
 
-    Ties are settled in one way on every machine: similarities equal to 12 digits are equal, of neighbours equally
-    near the first in the gallery counts, and of classes with equal votes the lowest label wins.
+    Ties are settled in one way on every machine: see `rank`; of classes with equal votes the lowest label wins.
     """
-    _check(gallery, gallery_labels, queries, query_labels, ks, rule)
-    gallery, queries = F.normalize(gallery.double(), dim=1), F.normalize(queries.double(), dim=1)
+    sides = {"gallery": (gallery, gallery_labels), "queries": (queries, query_labels)}
+    check_features("retrieval", sides, queries)
+    for name, (features, _) in sides.items():
+        if not bool(features.isfinite().all()):
+            raise ValueError(f"{name}: features are not finite: the network that made them has diverged")
+    if rule not in ("any", "majority"):
+        raise ValueError(f"rule = {rule!r} is unknown; there are any and majority")
+    if not ks or min(ks) < 1:
+        raise ValueError(f"retrieval needs numbers of neighbours from 1, got {list(ks)}")
     labels, wanted = gallery_labels.to(gallery.device), query_labels.to(gallery.device)
     classes = int(max(labels.max(), wanted.max())) + 1
-    right = dict.fromkeys(ks, 0)
-    step = max(1, _CHUNK // len(gallery))
-    for rows, want in zip(queries.split(step), wanted.split(step), strict=True):
-        # Equal vectors may get products that differ in their last bits, by where they lie in the matrix.
-        nearness = (rows @ gallery.T).mul_(_GRID).round_()
-        ranked = labels[nearness.argsort(dim=1, descending=True, stable=True)]
+    right, done = dict.fromkeys(ks, 0), 0
+    for _, place in rank(gallery, queries):
+        want = wanted[done : done + len(place)]
+        done += len(place)
         for k in right:
-            near = ranked[:, :k]
+            near = labels[place[:, :k]]
             if rule == "any":
                 answered = (near == want[:, None]).any(1)
             else:
@@ -76,25 +79,3 @@ def retrieval(
                 answered = votes.scatter_add_(1, near, torch.ones_like(near)).argmax(1) == want  # the first of equals
             right[k] += int(answered.sum())
     return {k: count / len(queries) for k, count in right.items()}
-
-
-def _check(
-    gallery: Tensor, gallery_labels: Tensor, queries: Tensor, query_labels: Tensor, ks: Sequence[int], rule: str
-) -> None:
-    if gallery.dim() != 2 or queries.dim() != 2 or gallery.shape[1] != queries.shape[1]:
-        raise ValueError(
-            f"retrieval takes (N, F) features of a gallery and (M, F) of queries, got {tuple(gallery.shape)} and "
-            f"{tuple(queries.shape)}"
-        )
-    for name, features, labels in (("gallery", gallery, gallery_labels), ("queries", queries, query_labels)):
-        if not len(features) or labels.shape != features.shape[:1]:
-            raise ValueError(
-                f"{name}: retrieval needs recordings and a label for each, got {len(features)} and labels of shape "
-                f"{tuple(labels.shape)}"
-            )
-        if not bool(features.isfinite().all()):
-            raise ValueError(f"{name}: features are not finite: the network that made them has diverged")
-    if rule not in ("any", "majority"):
-        raise ValueError(f"rule = {rule!r} is unknown; there are any and majority")
-    if not ks or min(ks) < 1:
-        raise ValueError(f"retrieval needs numbers of neighbours from 1, got {list(ks)}")

@@ -113,10 +113,14 @@ def explain(error: ValidationError) -> str:
     return "; ".join(lines)
 
 
-def toml_value(value: Any) -> str:
-    """A value as TOML."""
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Keys and values as TOML; reading it back gives the same."""
+    return "".join(f"{key} = {_toml(value)}\n" for key, value in values.items())
+
+
+def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return f"[{', '.join(toml_value(item) for item in value)}]"  # pyright: ignore[reportUnknownVariableType]
+        return f"[{', '.join(_toml(item) for item in value)}]"  # pyright: ignore[reportUnknownVariableType]
     # For strings, numbers and booleans TOML and JSON agree, but for two things: TOML knows no surrogate pairs, so
     # characters are written as they are, and it wants the delete character escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -137,14 +137,7 @@ class TemporalConv(TwoForm):
     """
 
     def __init__(
-        self,
-        inputs: int,
-        outputs: int,
-        kernel: int,
-        stride: int = 1,
-        *,
-        dilation: int = 1,
-        std: float | None = 0.02,
+        self, inputs: int, outputs: int, kernel: int, stride: int = 1, *, dilation: int = 1, std: float | None = 0.02
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(kernel, inputs, outputs))

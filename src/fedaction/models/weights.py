@@ -170,15 +170,13 @@ def _complaint(
     lines = wrong + [f"{name} is not in the file" for name in missing]
     said = "; ".join(lines[:6]) + (f"; and {len(lines) - 6} more" if len(lines) > 6 else "")
     shortcuts = [any(".downsample." in name for name in names) for names in (known, own)]
+    stem, here = (list(names["conv1.weight"].shape) if "conv1.weight" in names else [0] for names in (known, own))
     hint = ""
-    if shortcuts == [False, True]:
-        hint = ' The file has no downsample tensors: build the network with shortcut="A".'
-    elif shortcuts == [True, False]:
-        hint = ' The file has downsample tensors: build the network with shortcut="B".'
-    elif "conv1.weight" in known and "conv1.weight" in own and known["conv1.weight"].dim() == 5:
-        frames, width = known["conv1.weight"].shape[2], known["conv1.weight"].shape[0]
-        if known["conv1.weight"].shape != own["conv1.weight"].shape:
-            hint = f" The file's stem has stem_frames={frames} and width={width}."
+    if shortcuts[0] != shortcuts[1]:
+        has, kind = ("", "B") if shortcuts[0] else ("no ", "A")
+        hint = f' The file has {has}downsample tensors: build the network with shortcut="{kind}".'
+    elif len(stem) == len(here) == 5 and stem != here:
+        hint = f" The file's stem has stem_frames={stem[2]} and width={stem[0]}."
     if all("classifier." in line for line in lines):
         hint = ' For a classifier of your own give skip=("classifier",).'
     return f"{path} does not fit the network, which is left as it was: {said}.{hint}"

@@ -26,12 +26,7 @@ def runs_of(item: Item, bench: Workbench[Any]) -> list[Run]:
 
 
 def regenerate(
-    item: Item,
-    bench: Workbench[Any],
-    progress: Progress,
-    say: Say = lambda _: None,
-    command: str = "",
-    jobs: int = 1,
+    item: Item, bench: Workbench[Any], progress: Progress, say: Say = lambda _: None, command: str = "", jobs: int = 1
 ) -> Outcome:
     """Makes an item: carries out the runs that are missing, then reads its values.
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import PlainValidator, TypeAdapter, ValidationError
 
+from fedaction.data.files import first_fault
 from fedaction.data.layout import Layout
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -149,9 +150,7 @@ def _parse(path: Path, kind: type[T]) -> T:
     try:
         return TypeAdapter(kind).validate_json(_bytes(path))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{path}: {where and f'{where}: '}{first['msg']}") from None
+        raise ValueError(f"{path}: {first_fault(error)}") from None
 
 
 def read_recipe(path: Path) -> dict[str, Any]:

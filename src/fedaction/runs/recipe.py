@@ -25,7 +25,6 @@ from fedaction.federation.settings import (
     check_flat,
     hash_values,
     parse_settings,
-    toml_value,
 )
 from fedaction.methods import METHODS
 
@@ -259,11 +258,6 @@ def all_keys() -> dict[str, dict[str, FieldInfo]]:
     keys |= {f'data = "{name}"': kind.model_fields for name, kind in SOURCES.items()}
     keys |= {f'method = "{name}"': kind.settings_type.model_fields for name, kind in METHODS.items()}
     return keys
-
-
-def dump_recipe(recipe: Recipe) -> str:
-    """The resolved recipe as TOML; reading it back gives the same recipe."""
-    return "".join(f"{key} = {toml_value(value)}\n" for key, value in recipe.flat().items())
 
 
 def _name_of(path: Path) -> str:

@@ -18,12 +18,12 @@ from fedaction.engines.base import choose_device
 from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.seeds import derive
-from fedaction.federation.settings import RecipeError
+from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
 from fedaction.runs.metrics import Row, metric_name, read_rows
-from fedaction.runs.recipe import Recipe, dump_recipe, load_recipe
+from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.server.devices import fleet_of
 
@@ -118,11 +118,11 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
     with lock_folder(folder):
         remove_partial(folder)
         # First of all, so that a run killed from here on can be resumed.
-        write_atomically(folder / "recipe.toml", dump_recipe(recipe).encode())
+        write_atomically(folder / "recipe.toml", to_toml(recipe.flat()).encode())
         for method, seed, home in list_runs(recipe, folder):
             part = recipe.only(method, seed)
             if home != folder:
-                write_atomically(home / "recipe.toml", dump_recipe(part).encode())
+                write_atomically(home / "recipe.toml", to_toml(part.flat()).encode())
             if not _done(part, home):
                 if recipe.source.per_seed and seed != loaded:
                     clients, loaded = load_clients(part, progress), seed

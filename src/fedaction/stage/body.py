@@ -173,11 +173,7 @@ def _leg(at: dict[str, Floats], c: dict[str, Floats], b: dict[str, Floats], side
     hip[0] += sign * b["hip"]
     hip[1] -= 0.4 * b["hip"]
     goal = np.stack(
-        [
-            sign * (b["hip"] + c[f"{side}_foot.out"]),
-            b["ankle"] + c[f"{side}_foot.up"],
-            c[f"{side}_foot.forward"],
-        ]
+        [sign * (b["hip"] + c[f"{side}_foot.out"]), b["ankle"] + c[f"{side}_foot.up"], c[f"{side}_foot.forward"]]
     )
     # Knees point a little outwards, as feet do.
     lateral = np.zeros_like(hip)

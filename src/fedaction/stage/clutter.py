@@ -45,11 +45,7 @@ def bystander(scene: Scene, camera: Camera, times: Floats) -> Capsules | None:
     across, back = side * (0.5 + 1.5 * u[5]), 0.8 + 2.2 * u[6]
     cy, sy = np.cos(camera.yaw), np.sin(camera.yaw)
     placed = np.stack(
-        [
-            cos * x + sin * z + cy * across + sy * back,
-            joints[..., 1],
-            cos * z - sin * x + sy * across - cy * back,
-        ],
+        [cos * x + sin * z + cy * across + sy * back, joints[..., 1], cos * z - sin * x + sy * across - cy * back],
         axis=-1,
     )
     paint, thick = dress(who.seed, scene.domain, scene.variety.clothing, u[7])

@@ -29,8 +29,8 @@ from fedaction.stage.footage_crew import FootageSettings, Take, film_takes
 from fedaction.stage.footage_file import Contents, Footage, load_footage, write_footage
 
 _MADE_BY = (
-    *("actions", "actors", "backdrop", "body", "capsules", "clutter", "film", "footage", "footage_crew", "gestures"),
-    *("performance", "pose", "render", "scene", "score", "wardrobe", "whole_body"),
+    *("actions", "actors", "backdrop", "body", "capsules", "clutter", "film", "footage", "footage_crew"),
+    *("performance", "pose", "render", "scene", "score", "wardrobe"),
 )
 Indices = NDArray[np.int64]
 

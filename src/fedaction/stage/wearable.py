@@ -25,12 +25,7 @@ for _side in ("left", "right"):
 
 
 def inertial(
-    performance: Performance,
-    where: str = "right_wrist",
-    rate_hz: float = 50.0,
-    seed: int = 0,
-    *,
-    noise: float = 1.0,
+    performance: Performance, where: str = "right_wrist", rate_hz: float = 50.0, seed: int = 0, *, noise: float = 1.0
 ) -> NDArray[np.float32]:
     """What an inertial sensor worn by N performers (`where` is a key of `MOUNTS`) measures, `rate_hz` times a second.
 

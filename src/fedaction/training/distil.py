@@ -26,11 +26,12 @@ from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.accuracy import accuracy_of
 from fedaction.federation.files import read_json, write_atomically, write_json
 from fedaction.federation.progress import Progress, Quiet
+from fedaction.federation.settings import to_toml
 from fedaction.models.files import Card, load_model, read_card, save_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.environment import environment
 from fedaction.runs.metrics import MetricsFile, read_rows
-from fedaction.training.distil_recipe import DistilRecipe, dump_distil_recipe, load_distil_recipe
+from fedaction.training.distil_recipe import DistilRecipe, load_distil_recipe
 from fedaction.training.folders import check_folder, check_unchanged, open_folder
 from fedaction.training.teacher import file_digest, keep_logits
 from fedaction.training.trainer import Pretraining, Splits, accuracy_rows, log_seconds, seconds_of
@@ -122,7 +123,7 @@ def run_distil(
                 "another directory"
             )
         # First of all, so that a run killed from here on can be resumed.
-        write_atomically(folder / "recipe.toml", dump_distil_recipe(recipe).encode())
+        write_atomically(folder / "recipe.toml", to_toml(recipe.flat()).encode())
         write_json(folder / "environment.json", environment(device))
         set_precision(settings.tf32)
         splits = Splits(data.train.on(device), data.test.on(device), window, device)

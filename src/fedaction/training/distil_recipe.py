@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
@@ -19,7 +19,6 @@ from fedaction.federation.settings import (
     check_flat,
     hash_values,
     parse_settings,
-    toml_value,
 )
 from fedaction.methods.distillation import ClsTarget, KdLoss, Reduction
 from fedaction.models.resnet3d import BLOCKS
@@ -32,7 +31,39 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, int) else value
 
 
-class DistilSettings(Settings):
+class ClipSettings(Settings):
+    """Keys that distillation and evaluation share."""
+
+    seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
+    """Everything that is drawn is drawn anew for each seed; results are means over them."""
+    # Clips and a given teacher are hashed by what is in them, so the keys that name them do not count.
+    data: str = Field("stage_video", json_schema_extra=HOW)
+    """Where clips come from: stage_video (synthetic), video, arrays (NumPy files); clients are put together."""
+    data_seed: int = Field(0, json_schema_extra=HOW)
+    """What the data itself is drawn from; the same for every seed."""
+    crop: int = Field(0, ge=0)
+    """Side of the square that networks see, in pixels; at test the frame's middle; 0: the largest that fits."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum of SGD."""
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", json_schema_extra=HOW)
+    """auto, cpu or cuda."""
+    tf32: bool = True
+    """On a GPU: faster float32 products with 10-bit mantissas."""
+    compile: bool = Field(False, json_schema_extra=HOW)
+    """Whether networks that learn are fused with torch.compile: minutes at the start, faster steps on a GPU."""
+    checkpoint_every: int = Field(5, ge=1, json_schema_extra=HOW)
+    """Epochs between checkpoints."""
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Self:
+        for key in ("protocols", "seeds", "retrieval_ks", "perturb_kinds", "perturb_levels"):
+            values: tuple[Any, ...] = getattr(self, key, ())
+            if len(set(values)) != len(values):
+                raise ValueError(f"{key}: one is named twice in {list(values)}")
+        return self
+
+
+class DistilSettings(ClipSettings):
     """Keys that every recipe of distillation has. Defaults are the paper's, where it says."""
 
     name: str = Field("distil", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", json_schema_extra=HOW)
@@ -45,13 +76,6 @@ class DistilSettings(Settings):
     """A model file for the first of the chain, which is then not trained; "": none."""
     width: int = Field(64, ge=1)
     """Channels of the networks' first stage, doubled in each of the next three."""
-    seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
-    """One chain per seed; results are means over them."""
-    # Clips and a given teacher are hashed by what is in them, so the keys that name them do not count.
-    data: str = Field("stage_video", json_schema_extra=HOW)
-    """Where clips come from: stage_video (synthetic), video, arrays (NumPy files); clients are put together."""
-    data_seed: int = Field(0, json_schema_extra=HOW)
-    """What the data itself is drawn from; the same for every seed."""
 
     epochs: Annotated[tuple[PositiveInt, ...], Field(min_length=1), BeforeValidator(_as_tuple)] = (200,)
     """Passes over the training clips: one number for all of the chain, or one for each."""
@@ -67,8 +91,6 @@ class DistilSettings(Settings):
     """What it is multiplied by at each milestone."""
     warmup_epochs: int = Field(0, ge=0)
     """Epochs over which the learning rate rises to its value."""
-    momentum: float = Field(0.9, ge=0, lt=1)
-    """Momentum of SGD."""
     weight_decay: float = Field(1e-3, ge=0)
     """L2 penalty on all weights."""
     clip_norm: float = Field(0.0, ge=0)
@@ -85,8 +107,6 @@ class DistilSettings(Settings):
     cls_target: ClsTarget = "label"
     """What L_cls is taken against: the true label, the teacher's best class, or its probabilities."""
 
-    crop: int = Field(0, ge=0)
-    """Side of the square that the networks see, in pixels; at test the frame's middle; 0: the largest that fits."""
     augment: bool = True
     """Random crops and mirrored clips in training; the teacher then looks at every batch, and no logits are kept."""
     augment_pad: int = Field(4, ge=0)
@@ -94,20 +114,12 @@ class DistilSettings(Settings):
     augment_flip: bool = True
     """Whether half of the clips are mirrored; not for actions in which left and right matter."""
 
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", json_schema_extra=HOW)
-    """auto, cpu or cuda."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """fp32, or on a GPU bf16: convolutions in bfloat16, weights and losses in float32."""
-    tf32: bool = True
-    """On a GPU: faster float32 products with 10-bit mantissas."""
     channels_last: bool = True
     """Whether weights lie in memory with channels last, which GPUs like."""
-    compile: bool = Field(False, json_schema_extra=HOW)
-    """Whether networks are fused with torch.compile: minutes at the start, faster steps on a GPU."""
     evaluate_every: int = Field(1, ge=1)
     """Epochs between tests."""
-    checkpoint_every: int = Field(5, ge=1, json_schema_extra=HOW)
-    """Epochs between checkpoints."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> DistilSettings:
@@ -124,8 +136,6 @@ class DistilSettings(Settings):
             raise ValueError("teacher: a chain of one has none; name the teacher's depth first in chain")
         if self.scratch and len(self.chain) < 2:
             raise ValueError("scratch: a chain of one is trained from scratch already; leave the key out")
-        if len(set(self.seeds)) != len(self.seeds):
-            raise ValueError(f"seeds: one is named twice in {list(self.seeds)}")
         return self
 
 
@@ -175,8 +185,3 @@ def parse_clip_recipe(values: Mapping[str, Any], kind: type[Keys], origin: str) 
     settings, source = parsed["settings"], parsed["source"]
     assert isinstance(settings, kind) and isinstance(source, ClipSource)
     return settings, source
-
-
-def dump_distil_recipe(recipe: DistilRecipe) -> str:
-    """The resolved recipe as TOML; reading it back gives the same recipe."""
-    return "".join(f"{key} = {toml_value(value)}\n" for key, value in recipe.flat().items())

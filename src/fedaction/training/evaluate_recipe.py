@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from fedaction.evaluation.retrieval import KS, Pooling, Rule
-from fedaction.federation.settings import HOW, Settings
+from fedaction.federation.settings import HOW
 from fedaction.models.resnet3d import BLOCKS
 from fedaction.runs.recipe import read_overrides, read_recipe
-from fedaction.training.distil_recipe import ClipRecipe, DistilSettings, parse_clip_recipe
+from fedaction.training.distil_recipe import ClipRecipe, ClipSettings, DistilSettings, parse_clip_recipe
 
 Protocol = Literal["retrieval", "probe", "finetune"]
 PROTOCOLS: tuple[Protocol, ...] = ("retrieval", "probe", "finetune")
@@ -23,19 +23,13 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 Side = Annotated[int, Field(ge=112)]
 
 
-class EvaluateSettings(Settings):
+class EvaluateSettings(ClipSettings):
     """Keys that every evaluation has. Defaults are FedVSSL's, where it says."""
 
     name: str = Field("evaluate", json_schema_extra=HOW)
     """What the evaluation is called. Default: from the recipe's path."""
     protocols: tuple[Protocol, ...] = Field(PROTOCOLS, min_length=1, json_schema_extra=HOW)
     """What is measured: retrieval, a linear probe, fine-tuning of the whole network."""
-    seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
-    """Everything that is drawn is drawn anew for each seed; results are means over them."""
-    data: str = Field("stage_video", json_schema_extra=HOW)
-    """Where recordings come from: stage_video (synthetic), video, arrays (NumPy files); clients are put together."""
-    data_seed: int = Field(0, json_schema_extra=HOW)
-    """What the data itself is drawn from; the same for every seed."""
 
     clips: int = Field(10, ge=1)
     """Retrieval, probe and tests: clips of a recording, evenly spread; fewer where it has no room for so many."""
@@ -97,11 +91,7 @@ class EvaluateSettings(Settings):
     """Hue: at most so many steps of two degrees."""
     augment_saturation: float = Field(0.1, ge=0)
     """With the hue, saturation: a factor within exp(+-this)."""
-    checkpoint_every: int = Field(5, ge=1, json_schema_extra=HOW)
-    """Fine-tuning into a folder: epochs between checkpoints."""
 
-    momentum: float = Field(0.9, ge=0, lt=1)
-    """Probe and fine-tuning: momentum of SGD."""
     weight_decay: float = Field(5e-4, ge=0)
     """Probe and fine-tuning: L2 penalty."""
     batch_size: int = Field(32, ge=1)
@@ -118,43 +108,24 @@ class EvaluateSettings(Settings):
     perturb_draws: int = Field(3, ge=1)
     """Draws of the noise, for each seed."""
 
-    crop: int = Field(0, ge=0)
-    """Side of the square that the network sees, in pixels; at test the frame's middle; 0: the largest that fits."""
     feature_batch: int = Field(32, ge=1)
     """Clips at once where features are computed."""
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", json_schema_extra=HOW)
-    """auto, cpu or cuda."""
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", json_schema_extra=HOW)
     """Fine-tuning: bf16 (on a GPU alone; convolutions in bfloat16), or fp32; auto: bf16 where there is a GPU."""
-    tf32: bool = True
-    """On a GPU: faster float32 products with 10-bit mantissas."""
-    compile: bool = Field(False, json_schema_extra=HOW)
-    """Fine-tuning: whether the network is fused with torch.compile: minutes at the start, faster steps on a GPU."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> EvaluateSettings:
         if self.depth not in BLOCKS:
             raise ValueError(f"depth: there is no ResNet-{self.depth}; depths are {', '.join(map(str, BLOCKS))}")
-        for key in ("protocols", "seeds", "retrieval_ks", "perturb_kinds", "perturb_levels"):
-            values: tuple[Any, ...] = getattr(self, key)
-            if len(set(values)) != len(values):
-                raise ValueError(f"{key}: one is named twice in {list(values)}")
         return self
 
     def finetuning(self, precision: Literal["fp32", "bf16"]) -> DistilSettings:
         """The same as keys of `training.trainer`, which fine-tunes. Nothing is tested before the last epoch."""
         same = ("batch_size", "momentum", "weight_decay", "augment", "tf32", "compile", "checkpoint_every")
-        return DistilSettings.model_validate(
-            {
-                "epochs": (self.finetune_epochs,),
-                "lr": self.finetune_lr,
-                "lr_milestones": self.finetune_milestones,
-                "clip_norm": self.finetune_clip_norm,
-                "precision": precision,
-                "evaluate_every": self.finetune_epochs,
-                **{key: getattr(self, key) for key in same},
-            }
-        )
+        renamed = {"lr": "lr", "lr_milestones": "milestones", "clip_norm": "clip_norm", "evaluate_every": "epochs"}
+        keys = {key: getattr(self, f"finetune_{own}") for key, own in renamed.items()}
+        keys |= {"epochs": (self.finetune_epochs,), "precision": precision}
+        return DistilSettings.model_validate(keys | {key: getattr(self, key) for key in same})
 
 
 class EvaluateRecipe(ClipRecipe[EvaluateSettings]):

@@ -77,12 +77,12 @@ class Parts:
         if not path.exists():
             clock, before = time.perf_counter(), seconds_of(work)  # of epochs before it was interrupted
             value = compute(work)
-            write_json(path, {"found": value, "seconds": round(before + time.perf_counter() - clock, 3)})
+            write_json(path, {"value": value, "seconds": round(before + time.perf_counter() - clock, 3)})
             shutil.rmtree(work / "checkpoints", ignore_errors=True)
         kept = read_json(path)
         try:
             self.seconds += kept["seconds"]
-            return kept["found"]
+            return kept["value"]
         except (KeyError, TypeError):
             raise ValueError(f"{path} is not what an evaluation wrote; remove it, and it is done again") from None
 

@@ -8,14 +8,7 @@ import torch
 from torch import Tensor
 
 from fedaction.data.clips.draws import Drawn
-from fedaction.data.clips.pixels import (
-    Scale,
-    draw_hue,
-    draw_light,
-    draw_view,
-    view,
-    with_colours,
-)
+from fedaction.data.clips.pixels import Scale, draw_hue, draw_light, draw_view, view, with_colours
 
 
 @dataclass(frozen=True)

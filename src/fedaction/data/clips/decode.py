@@ -162,11 +162,7 @@ class _Sink:
     """Puts frames where they belong in the clips."""
 
     def __init__(
-        self,
-        path: Path,
-        places: dict[int, list[tuple[int, int]]],
-        shape: tuple[int, int],
-        painter: Painter,
+        self, path: Path, places: dict[int, list[tuple[int, int]]], shape: tuple[int, int], painter: Painter
     ) -> None:
         self._path, self._places, self._shape, self._painter = path, places, shape, painter
         self._clips: Pixels | None = None

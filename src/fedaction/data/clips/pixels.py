@@ -80,10 +80,7 @@ def draw_light(
     on = uniform((2, count), random) < chance
     added = uniform((count,), random, -brightness, brightness)
     factor = uniform((count,), random, -contrast, contrast).exp()
-    return {
-        "brightness": torch.where(on[0], added, 0.0).float(),
-        "contrast": torch.where(on[1], factor, 1.0).float(),
-    }
+    return {"brightness": torch.where(on[0], added, 0.0).float(), "contrast": torch.where(on[1], factor, 1.0).float()}
 
 
 def with_colours(x: Tensor, drawn: Drawn) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import numpy as np
 from fedaction.data.features.extract import Extractor
 from fedaction.data.features.recordings import Collection
 from fedaction.data.features.store import FeatureSet, is_feature_store, load_features, save_features
-from fedaction.data.files import cache_root, refuse_existing
+from fedaction.data.files import cache_root, key_of, refuse_existing
 
 _BATCH = 64
 
@@ -81,8 +80,7 @@ def make_features(
 
 def take_features(collection: Collection, extractor: Extractor, cache: str | Path | None = None) -> FeatureSet:
     """Features of recordings, kept in the cache under a digest of what they are made of and with."""
-    text = json.dumps(_provenance(collection, extractor), sort_keys=True)
-    key = hashlib.sha256(f"{collection.modality} {text}".encode()).hexdigest()[:16]
+    key = key_of({"modality": collection.modality, **_provenance(collection, extractor)})
     name = f"{collection.source.get('name', collection.modality)}-{key}"
     return from_cache(cache_root(cache) / "features" / name, lambda: extract(collection, extractor))
 

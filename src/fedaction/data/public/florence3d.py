@@ -29,7 +29,6 @@ def _read(path: Path) -> npt.NDArray[np.float32]:
 READER = NumberedSkeletons(
     name="florence3d",
     layout=FLORENCE_15,
-    rate_hz=None,
     about="Florence 3D Actions, 9 actions by 10 people; expects a<action>_s<person>_id<clip>.txt, a clip each",
     pattern=_FILE,
     classes=CLASSES,

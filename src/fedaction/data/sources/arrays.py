@@ -15,6 +15,7 @@ from fedaction.data.client import ClientData
 from fedaction.data.clips.pool import pool_recordings
 from fedaction.data.clips.recordings import Held, Recordings
 from fedaction.data.clips.videos import Side, VideoSample, VideoSet
+from fedaction.data.files import open_npy
 from fedaction.data.sources.base import Tell
 from fedaction.data.sources.video import RecordedSource
 from fedaction.federation.files import read_json
@@ -124,8 +125,4 @@ def _read_numbers(path: Path, count: int) -> Tensor:
 def _load(path: Path) -> NDArray[Any]:
     if not path.is_file():
         raise ValueError(f"{path.parent}: {path.name} is missing")
-    try:
-        # "c": changes would stay in memory. Nothing changes it, but torch wants an array that could be.
-        return np.load(path, mmap_mode="c", allow_pickle=False)
-    except (ValueError, TypeError, OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be used: {error}") from None
+    return open_npy(path, "c")  # it could be changed, as torch wants it; nothing does

@@ -25,10 +25,19 @@ from fedaction.stage.modalities import stage_features
 _PUBLIC = "public:"
 
 
-class FeatureSource(SequenceSource):
-    """Clients whose modalities differ: features of recordings, one store for each modality."""
+class _Features(SequenceSource):
+    """What both kinds share."""
 
     per_seed: ClassVar[bool] = True
+
+    feature_scale: Literal["client", "unit", "none"] = "client"
+    """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
+    feature_cache: str = Field("", json_schema_extra=HOW)
+    """Folder where features are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+
+class FeatureSource(_Features):
+    """Clients whose modalities differ: features of recordings, one store for each modality."""
 
     feature_paths: tuple[str, ...] = Field(min_length=1)
     """One store for each modality, made by `fedaction features`; or "public:utd_mhad": a dataset by its reader."""
@@ -44,10 +53,6 @@ class FeatureSource(SequenceSource):
     """Share of each client's samples kept for test, at random, by class where possible."""
     feature_holdout: int = Field(0, ge=0)
     """People of each modality who are nobody's client; all its clients are tested on them, not by feature_test."""
-    feature_scale: Literal["client", "unit", "none"] = "client"
-    """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
-    feature_cache: str = Field("", json_schema_extra=HOW)
-    """Folder where features of public datasets are kept; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
 
     @field_validator("feature_paths")
     @classmethod
@@ -74,19 +79,15 @@ class FeatureSource(SequenceSource):
     def _features(self, path: str) -> FeatureSet:
         if not path.startswith(_PUBLIC):
             return load_features(path)
-        name = path.removeprefix(_PUBLIC)
+        name, cache = path.removeprefix(_PUBLIC), self.feature_cache or None
         place = data_root(self.feature_root, "feature_root", (name,))
-        folder = SENSORS[name].folder if name in SENSORS else name
-        cache = self.feature_cache or None
-        recordings = from_public(name, place / folder, cache=cache)
+        recordings = from_public(name, place / (SENSORS[name].folder if name in SENSORS else name), cache=cache)
         extractor = built_in(recordings.modality, frames=self.frames, align=self.align, bodies=recordings.bodies)
         return take_features(recordings, extractor, cache)
 
 
-class StageFeatureSource(SequenceSource):
+class StageFeatureSource(_Features):
     """The embedded world, seen by clients whose devices differ: skeletons, worn sensors, video, sound."""
-
-    per_seed: ClassVar[bool] = True
 
     stage_seed: int = 0
     """What people, places and recordings are drawn from; data_seed and seeds only decide which are for test."""
@@ -108,10 +109,6 @@ class StageFeatureSource(SequenceSource):
     """Noise of cameras, sensors and rooms; 0 none."""
     feature_width: int = Field(1024, ge=8, le=65536)
     """Numbers per sample; video, flow and image have at most 1024."""
-    feature_scale: Literal["client", "unit", "none"] = "client"
-    """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
-    feature_cache: str = Field("", json_schema_extra=HOW)
-    """Folder where features are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
 
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""

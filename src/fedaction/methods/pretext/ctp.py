@@ -9,15 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaction.data.clips.draws import REFERENCE, Drawn, below, uniform
-from fedaction.data.clips.pixels import (
-    Scale,
-    draw_hue,
-    draw_view,
-    view,
-    with_brightness,
-    with_contrast,
-    with_hue,
-)
+from fedaction.data.clips.pixels import Scale, draw_hue, draw_view, view, with_brightness, with_contrast, with_hue
 from fedaction.methods.base import Net
 from fedaction.methods.pretext.base import backbone, check_clip, check_recording, flatten_lead, pick_frames
 from fedaction.methods.pretext.patch import draw_looks, paste

@@ -10,14 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedaction.data.clips.draws import Drawn, below
-from fedaction.data.clips.pixels import (
-    Scale,
-    draw_hue,
-    draw_light,
-    draw_view,
-    view,
-    with_colours,
-)
+from fedaction.data.clips.pixels import Scale, draw_hue, draw_light, draw_view, view, with_colours
 from fedaction.methods.base import Net
 from fedaction.methods.pretext.base import backbone, check_clip, check_recording, flatten_lead, pick_frames
 from fedaction.models.pretext_heads import PretextNetwork, SpeedHead

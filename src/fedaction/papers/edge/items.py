@@ -25,10 +25,7 @@ CHAINS: dict[str, tuple[int, ...]] = {
 STUDENT = CHAINS["1"]
 """Whose student is fine-tuned."""
 
-PER_CLIP, PER_VIDEO = (
-    Column("per-clip, %", 0, of="all"),
-    Column("per-video, %", 0, of="all", metric="recordings"),
-)
+PER_CLIP, PER_VIDEO = (Column("per-clip, %", 0, of="all"), Column("per-video, %", 0, of="all", metric="recordings"))
 SECONDS, HOURS = Column("wall, s", 0), Column("hours", 0, digits=(2, 2))
 INCREASE = Column("increase, %", 0)
 THRICE = Column("80 x 3, h", 0, digits=(2, 2))

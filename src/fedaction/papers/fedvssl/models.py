@@ -87,7 +87,7 @@ class Assessment(Work):
         return read_json(self._result_file)["data"]
 
     def _read(self, protocol: str) -> Any:
-        return read_json(self._file(protocol))["found"]
+        return read_json(self._file(protocol))["value"]
 
     @property
     def _result_file(self) -> Path:

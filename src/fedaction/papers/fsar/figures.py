@@ -116,12 +116,7 @@ FIGURES = (
         digits=(1, 1),
     ),
     fsar_item(
-        "fig10",
-        "Loss landscape",
-        FIVE,
-        _rows("Vanilla FSAR", "FSAR", columns=()),
-        shows="landscape",
-        digits=(3, 3),
+        "fig10", "Loss landscape", FIVE, _rows("Vanilla FSAR", "FSAR", columns=()), shows="landscape", digits=(3, 3)
     ),
     fsar_item(
         "s-fig1",
@@ -139,10 +134,7 @@ FIGURES = (
         "s-fig2",
         "Distribution of output probabilities on a dataset and on its neighbour",
         _columns(2),
-        (
-            ItemRow(("FSAR",), "fsar", {}, (0.1,), _PURPLE),
-            ItemRow(("centralised",), "central", {}, (0.7,), _BLUE),
-        ),
+        (ItemRow(("FSAR",), "fsar", {}, (0.1,), _PURPLE), ItemRow(("centralised",), "central", {}, (0.7,), _BLUE)),
         "An empirical statistic of one pair of datasets and one model: no mechanism adds noise, so this is not "
         "differential privacy and promises none.",
         shows="epsilon",

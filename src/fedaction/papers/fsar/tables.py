@@ -198,7 +198,4 @@ S_TABLE_6 = fsar_item(
     protocol="views",
 )
 
-TABLES = (
-    *(TABLE_1, TABLE_2, TABLE_3, TABLE_4),
-    *(S_TABLE_1, S_TABLE_2, S_TABLE_3, S_TABLE_4, S_TABLE_5, S_TABLE_6),
-)
+TABLES = (*(TABLE_1, TABLE_2, TABLE_3, TABLE_4), *(S_TABLE_1, S_TABLE_2, S_TABLE_3, S_TABLE_4, S_TABLE_5, S_TABLE_6))
