@@ -52,9 +52,10 @@ def test_scopes_are_the_papers():
     assert averaged["units.0.temporal_norm.running_mean"] is GLOBAL
 
 
-def test_equations_8_to_11_written_out(double):
+@pytest.mark.parametrize(("form", "weight"), [("half_mean", 0.25), ("sum", 1.0)])
+def test_equations_8_to_11_written_out(double, form, weight):
     client = make_client(0)
-    settings = {"lambda_ce": 0.7, "lambda_kd": 1.3, "lambda_reg": 0.2, "mkd_blocks": 2}
+    settings = {"lambda_ce": 0.7, "lambda_kd": 1.3, "lambda_reg": 0.2, "mkd_blocks": 2, "mkd_weight": form}
     method = make_method("fsar", {"client-0": client}, **settings)
     net, anchor = nets(method, client)
     x, y = client.train.x, client.train.y
@@ -72,13 +73,14 @@ def test_equations_8_to_11_written_out(double):
             found += sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
         return found / len(p_logits)
 
-    fresh_net, fresh_anchor = nets(method, client)  # running statistics as before the first call
+    fresh_net, fresh_anchor = nets(method, client)
+    fresh_anchor.module.train()  # the server's stream is normalised by the batch, too
     h = fresh_net(x)
     f1 = fresh_anchor(x, leave=1, unique=False)
     f2 = fresh_anchor(x, leave=2, unique=False)
     h1, h2 = fresh_net(f1, enter=1), fresh_net(f2, enter=2)
-    l_ce = cross_entropy(h) + cross_entropy(h1) + cross_entropy(h2)
-    l_kd = kl(h1, h) + kl(h2, h)
+    l_ce = cross_entropy(h) + weight * (cross_entropy(h1) + cross_entropy(h2))
+    l_kd = weight * (kl(h1, h) + kl(h2, h))
     scopes = method.scopes_of("client-0")
     shared = [n for n, p in net.module.named_parameters() if scopes[n] is GLOBAL]
     l_reg = 0.5 * sum(
@@ -120,11 +122,12 @@ def test_the_distillation_target_is_detached_only_by_default(double, detach):
     loss.backward()
     found = net.module.classifier.bias.grad
     net2, anchor2 = nets(method, client)
+    anchor2.module.train()
     logits = net2(client.train.x)
     target = 0
     for m in (1, 2, 3):
         branch = net2(anchor2(client.train.x, leave=m, unique=False).detach(), enter=m)
-        target = target + divergence(branch.detach() if detach else branch, logits)
+        target = target + divergence(branch.detach() if detach else branch, logits) / 6
     target.backward()
     torch.testing.assert_close(found, net2.module.classifier.bias.grad)
     other, anchor3 = nets(method, client)
@@ -133,6 +136,35 @@ def test_the_distillation_target_is_detached_only_by_default(double, detach):
     )
     wrong.loss(other, anchor3, Batch(client.train.x, client.train.y))[0].backward()
     assert not torch.allclose(found, other.module.classifier.bias.grad)
+
+
+def test_grafts_leave_the_statistics_that_tests_use_alone():
+    """They are those of the local stream, whoever else passes the network."""
+    client = make_client(0)
+    after = []
+    for blocks in (0, 3):
+        method = make_method("fsar", {"client-0": client}, mkd_blocks=blocks)
+        net, anchor = nets(method, client)
+        received = {name: tensor.clone() for name, tensor in anchor.tensors.items()}
+        method.loss(net, anchor, Batch(client.train.x, client.train.y))
+        after.append({name: tensor for name, tensor in net.tensors.items() if "running" in name})
+        assert all(torch.equal(anchor.tensors[name], tensor) for name, tensor in received.items())
+    assert len(after[0]) > 10 and not torch.equal(after[0]["data_norm.running_mean"], torch.zeros(()))
+    for name, tensor in after[0].items():
+        torch.testing.assert_close(after[1][name], tensor)
+
+
+def test_a_clients_first_step_is_no_larger_for_its_grafts():
+    """Before a client has trained, its statistics are 0 and 1, by which small features are not normalised."""
+    client = make_client(0)
+    largest = []
+    for blocks in (0, 2):
+        method = make_method("fsar", {"client-0": client}, mkd_blocks=blocks, lambda_reg=0.0)
+        net, anchor = (_Resident(fresh(method, client.info, 0).train(role)) for role in (True, False))
+        method.loss(net, anchor, Batch(client.train.x, client.train.y))[0].backward()
+        slopes = {name: p.grad for name, p in net.module.named_parameters() if p.grad is not None}
+        largest.append(max(float(slope.abs().max()) for slope in slopes.values()))
+    assert largest[1] < 3 * largest[0]
 
 
 def test_divergence_is_zero_for_equals_and_positive_else(double):

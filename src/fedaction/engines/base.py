@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from types import MethodType
 from typing import Any, Literal, Protocol
 
 import torch
@@ -24,7 +25,7 @@ from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, largest_values, tensors_of
 from fedaction.methods.base import Method, Net, Plan, Task
-from fedaction.models.layers import Dropout
+from fedaction.models.layers import Dropout, share_by_batch
 
 Precision = Literal["fp32", "bf16"]
 """What a network computes in; weights, losses and averages are float32 whatever it is."""
@@ -66,6 +67,8 @@ class Applied:
 
     module: nn.Module
     tensors: Tree
+    twin: nn.Module | None = None
+    """What `share_by_batch` made of the module, where it is at hand."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
         """See `Net`."""
@@ -73,7 +76,11 @@ class Applied:
 
     def with_tensors(self, tensors: Tree) -> Net:
         """See `Net.with_tensors`."""
-        return Applied(self.module, {**self.tensors, **tensors})
+        return Applied(self.module, {**self.tensors, **tensors}, self.twin)
+
+    def by_batch(self) -> Net:
+        """See `Net.by_batch`."""
+        return Applied(self.twin or share_by_batch(self.module), self.tensors)
 
 
 class Engine(Protocol):
@@ -150,13 +157,12 @@ def set_network_precision(module: nn.Module, device: torch.device, precision: st
     """
     if precision == "fp32":
         return module
-    forward = module.forward
 
-    def rounded(*args: Any, **kwargs: Any) -> Tensor:
+    def rounded(self: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
         with autocast(device, precision):
-            return forward(*args, **kwargs).float()
+            return type(self).forward(self, *args, **kwargs).float()
 
-    module.forward = rounded
+    module.forward = MethodType(rounded, module)  # bound, so that a copy of the network has its own
     return module
 
 

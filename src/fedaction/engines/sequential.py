@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import torch
@@ -48,8 +48,10 @@ from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.start import fresh
+from fedaction.models.layers import share_by_batch
 
 _Result = TypeVar("_Result")
+_Forward = Callable[..., Tensor]
 _EVALUATION_BATCH = 256
 
 
@@ -59,8 +61,11 @@ class _Resident:
     Compiled, its forward is so in training alone: test sets have batches of many sizes.
     """
 
-    def __init__(self, module: nn.Module, compiled: Callable[..., Tensor] | None = None) -> None:
-        self.module, self.compiled = module, compiled
+    def __init__(
+        self, module: nn.Module, compile: Callable[[nn.Module], Callable[..., Tensor]] | None = None
+    ) -> None:
+        self.module, self.compile = module, compile
+        self.compiled = None if compile is None else compile(module)
         self.tensors: Tree = tensors_of(module)
         self.trained = frozenset(name for name, _ in module.named_parameters())
         self.dropouts = {name: module.get_buffer(name) for name in dropout_buffers(module)}
@@ -75,6 +80,14 @@ class _Resident:
     def with_tensors(self, tensors: Tree) -> Net:
         """See `Net.with_tensors`."""
         return Applied(self.module, {**self.tensors, **tensors})
+
+    @cached_property
+    def _twin(self) -> _Resident:
+        return _Resident(share_by_batch(self.module), self.compile)
+
+    def by_batch(self) -> Net:
+        """See `Net.by_batch`."""
+        return self._twin
 
     def set(self, tensors: Tree) -> None:
         """Copies values in."""
@@ -166,12 +179,12 @@ class SequentialEngine(Simulation):
         cache: dict[tuple[object, str], _Resident] = self._own.__dict__.setdefault("cache", {})
         key = (info.architecture, role)
         if key not in cache:
-            module = fresh(self._method, info, self._training.seed).to(self._device)
+            module = fresh(self._method, info, self._training.seed).to(self._device).train(role == "train")
             module = set_network_precision(module, self._device, self._precision)
             if self._channels_last:
                 module = use_channels_last(module)
-            compiled = torch.compile(module, dynamic=self._dynamic) if self._compiled and role == "train" else None
-            cache[key] = _Resident(module, compiled)
+            compiled = self._compiled and role == "train"
+            cache[key] = _Resident(module, partial(torch.compile, dynamic=self._dynamic) if compiled else None)
         return cache[key]
 
     def _train(self, job: Job) -> Callable[[], Update]:
@@ -191,7 +204,6 @@ class SequentialEngine(Simulation):
             anchor = self._resident(client, "anchor")
             anchor.load(scopes, job.payload, local)
             anchor.set(changes)
-            anchor.module.eval()
         for name, key in net.dropouts.items():
             key.fill_(dropout_key(training, job, name))
         means = {name: mean.to("cpu", non_blocking=True) for name, mean in self._steps(job, net, anchor).items()}

@@ -44,7 +44,7 @@ from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch, Method, Metrics
 from fedaction.methods.start import fresh
 from fedaction.models.heads import ABSENT, Classifier
-from fedaction.models.layers import use_stacked_form
+from fedaction.models.layers import share_by_batch, use_stacked_form
 
 _WINDOW = 256  # jobs whose updates may be held at once, to give them back in order
 _EVALUATION_BATCH = 256
@@ -171,9 +171,12 @@ class VectorisedEngine(Simulation):
         key = widest.architecture
         if key not in self._templates:
             pair: list[nn.Module] = []
+            twins: list[nn.Module] = []
             for training in (True, False):
                 module = fresh(self._method, widest, self._training.seed).to(self._device).train(training)
-                pair.append(use_stacked_form(set_network_precision(module, self._device, self._precision)))
+                module = use_stacked_form(module)
+                twins.append(set_network_precision(share_by_batch(module), self._device, self._precision))
+                pair.append(set_network_precision(module, self._device, self._precision))
             heads = {name for name, layer in pair[0].named_modules() if isinstance(layer, Classifier)}
             parameters = tuple(trainable(self._method, widest.id, pair[0]))
             self._templates[key] = _Template(
@@ -184,15 +187,16 @@ class VectorisedEngine(Simulation):
                 tuple(f"{h}.absent" for h in sorted(heads)),
                 tuple(dropout_buffers(pair[0])),
                 len(widest.classes),
-                self._losses(pair[0], pair[1]),
+                self._losses(pair, twins),
             )
         return self._templates[key]
 
     def _losses(
-        self, training: nn.Module, evaluation: nn.Module
+        self, pair: Sequence[nn.Module], twins: Sequence[nn.Module]
     ) -> Callable[[Tree, Tree, Tree, Tensor, Tensor], dict[str, Tensor]]:
         def loss(parameters: Tree, others: Tree, received: Tree, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-            net, anchor = Applied(training, {**parameters, **others}), Applied(evaluation, received)
+            net = Applied(pair[0], {**parameters, **others}, twins[0])
+            anchor = Applied(pair[1], received, twins[1])
             loss, metrics = self._method.loss(net, anchor, Batch(x, y))
             return {**metrics, "loss": loss}
 

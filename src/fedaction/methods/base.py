@@ -59,6 +59,10 @@ class Net(Protocol):
         """The same network with other values for some of its tensors."""
         ...
 
+    def by_batch(self) -> Net:
+        """The same network, normalising by the batch's statistics; the running ones stay as they are."""
+        ...
+
 
 class Task(Protocol):
     """What makes inputs and targets of recordings: drawn at random on the CPU, then applied where they are."""

@@ -33,6 +33,8 @@ class FSARSettings(MomentumSettings):
     """alpha, beta, gamma of Eq. 5: learned per client, or fixed (the rows of Table 3)."""
     mkd_blocks: int = Field(2, ge=0, le=3)
     """How many shallow blocks of the server's model replace the client's (m-bar of Eq. 8). 0: "FSAR w/o MKD"."""
+    mkd_weight: Literal["half_mean", "sum"] = "half_mean"
+    """What grafted streams count beside the local one: half in all (the released code), or 1 each (Eqs. 8 and 9)."""
     kd_detach: bool = True
     """Whether the branch's prediction is a fixed target for the local one."""
     lambda_ce: float = Field(1.0, ge=0)
@@ -71,13 +73,16 @@ class FSAR(Method):
         logits = net(x)  # Phi_i(h), the local stream
         l_ce = F.cross_entropy(logits, y)
         l_kd = torch.zeros_like(l_ce)
-        feature = x
+        weight = 0.5 / max(s.mkd_blocks, 1) if s.mkd_weight == "half_mean" else 1.0
+        # Server and grafts normalise by the batch: a client's first statistics are no estimate of anything, and its
+        # running ones are those of the local stream, which is what is tested.
+        server, graft, feature = anchor.by_batch(), net.by_batch(), x
         for m in range(1, s.mkd_blocks + 1):
             # f_{g,m}: the server's first m blocks, without U, frozen; then the client's own remaining blocks.
-            feature = anchor(feature, enter=m - 1, leave=m, unique=False).detach()
-            branch = net(feature, enter=m)  # Phi_i(h-bar_m)
-            l_ce = l_ce + F.cross_entropy(branch, y)  # Eq. 9
-            l_kd = l_kd + divergence(branch.detach() if s.kd_detach else branch, logits)  # Eq. 8
+            feature = server(feature, enter=m - 1, leave=m, unique=False).detach()
+            branch = graft(feature, enter=m)  # Phi_i(h-bar_m)
+            l_ce = l_ce + weight * F.cross_entropy(branch, y)  # Eq. 9
+            l_kd = l_kd + weight * divergence(branch.detach() if s.kd_detach else branch, logits)  # Eq. 8
         l_reg = proximal(net, anchor, self.weights) if s.lambda_reg else torch.zeros_like(l_ce)  # Eq. 10
         total = s.lambda_ce * l_ce + s.lambda_kd * l_kd + s.lambda_reg * l_reg
         return total, {"ce": l_ce, "kd": l_kd, "reg": l_reg}

@@ -8,6 +8,7 @@ tests hold the two forms equal.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -15,6 +16,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm as TorchBatchNorm  # pyright: ignore[reportPrivateUsage]
 
 
 class TwoForm(nn.Module):
@@ -46,7 +48,7 @@ class BatchNorm(TwoForm):
         self.bias = nn.Parameter(torch.zeros(features))
         self.register_buffer("running_mean", torch.zeros(features))
         self.register_buffer("running_var", torch.ones(features))
-        self.eps, self.momentum = eps, momentum
+        self.eps, self.momentum, self.track_running_stats = eps, momentum, True
         self.scale, self.spread = scale, spread
 
     def initialise(self, generator: torch.Generator) -> None:
@@ -61,29 +63,41 @@ class BatchNorm(TwoForm):
         if not self.stacked:
             # Channels-last memory seen as (N, C, L, 1): no copy is made, and the fast kernels apply.
             flat = x.reshape(x.shape[0], -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
-            y = F.batch_norm(
-                flat,
-                self.running_mean,
-                self.running_var,
-                self.weight,
-                self.bias,
-                self.training,
-                self.momentum,
-                self.eps,
-            )
+            kept = self.track_running_stats or not self.training
+            running = (self.running_mean, self.running_var) if kept else (None, None)
+            y = F.batch_norm(flat, *running, self.weight, self.bias, self.training, self.momentum, self.eps)
             return y.permute(0, 2, 3, 1).reshape(x.shape)
         if self.training:
             axes = tuple(range(x.dim() - 1))
             var, mean = torch.var_mean(x, axes, correction=0)
-            count = x.numel() // x.shape[-1]
-            with torch.no_grad():
-                unbiased = var.detach() * (count / max(count - 1, 1))
-                self.running_mean.mul_(1 - self.momentum).add_(mean.detach(), alpha=self.momentum)
-                self.running_var.mul_(1 - self.momentum).add_(unbiased, alpha=self.momentum)
+            if self.track_running_stats:
+                self._track(mean.detach(), var.detach(), x.numel() // x.shape[-1])
         else:
             mean, var = self.running_mean, self.running_var
         scale = torch.rsqrt(var + self.eps) * self.weight
         return torch.addcmul(self.bias - mean * scale, x, scale)
+
+    @torch.no_grad()
+    def _track(self, mean: Tensor, var: Tensor, count: int) -> None:
+        unbiased = var * (count / max(count - 1, 1))
+        self.running_mean.mul_(1 - self.momentum).add_(mean, alpha=self.momentum)
+        self.running_var.mul_(1 - self.momentum).add_(unbiased, alpha=self.momentum)
+
+
+def norms_of(module: nn.Module) -> dict[str, BatchNorm | TorchBatchNorm]:
+    """A network's batch normalisations, ours and torch's, by name."""
+    return {n: layer for n, layer in module.named_modules() if isinstance(layer, BatchNorm | TorchBatchNorm)}
+
+
+def share_by_batch(module: nn.Module) -> nn.Module:
+    """A second network over the same tensors, which normalises by the batch's statistics and keeps none of them.
+
+    All else is in the mode that the first is in now.
+    """
+    twin = copy.deepcopy(module, {id(t): t for t in (*module.parameters(), *module.buffers())})
+    for layer in norms_of(twin).values():
+        layer.training, layer.track_running_stats = True, False
+    return twin
 
 
 class GraphConv(TwoForm):

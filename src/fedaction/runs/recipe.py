@@ -133,7 +133,7 @@ class RunSettings(Settings):
     """Test sequences per client that the report can play; 0 keeps recordings out of it."""
 
 
-DEFAULTS = 1
+DEFAULTS = 2
 """Raised whenever the default of a key that decides results changes, so that hashes tell the two apart."""
 
 
