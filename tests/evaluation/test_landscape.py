@@ -3,8 +3,12 @@ import math
 import pytest
 import torch
 
-from fedaction.evaluation.landscape import filter_direction, loss_surface, shape_of
+from fedaction.data.graph import partition
+from fedaction.data.layout import KINECT_V2
+from fedaction.evaluation.landscape import filter_axes, filter_direction, loss_surface, shape_of
 from fedaction.federation.seeds import generator
+from fedaction.models.ctrgcn import CTRGCN
+from fedaction.models.stgcn import STGCN
 
 
 def weights() -> dict[str, torch.Tensor]:
@@ -14,30 +18,45 @@ def weights() -> dict[str, torch.Tensor]:
     return found | {"statistic": torch.randn(3, 3, generator=random)}
 
 
-TRAINED = {"conv", "head", "bias", "scale"}
+FILTERS = {"conv": 2, "head": 0}
 
 
 def test_every_filter_is_as_long_as_the_weights_own():
     tensors = weights()
-    direction = filter_direction(tensors, TRAINED, 0, 0)
-    assert direction.keys() == {"conv", "head"}  # neither what has one axis nor a buffer is moved
+    direction = filter_direction(tensors, FILTERS, 0, 0)
+    assert direction.keys() == FILTERS.keys()
     for name, moved in direction.items():
-        assert torch.allclose(moved.flatten(1).norm(dim=1), tensors[name].flatten(1).norm(dim=1))
+        for one, own in zip(moved.unbind(FILTERS[name]), tensors[name].unbind(FILTERS[name]), strict=True):
+            assert float(one.norm()) == pytest.approx(float(own.norm()), rel=1e-5)
         assert moved.dtype == tensors[name].dtype
         assert not torch.equal(moved, tensors[name])
 
 
+def test_filters_of_a_skeleton_network_are_its_outputs_and_biases_rest():
+    network = CTRGCN(
+        partition(KINECT_V2, "inward_outward_by_source"), classes=4, width=8, units=(1, 1, 1), adaptive=True
+    )
+    axes, parameters = filter_axes(network), dict(network.named_parameters())
+    assert axes["units.0.spatial.value"] == 2 and parameters["units.0.spatial.value"].shape == (3, 3, 8)
+    assert axes["classifier.weight"] == 0 and axes["topology.I"] == 0
+    assert "units.0.spatial.value_bias" not in axes and parameters["units.0.spatial.value_bias"].dim() == 2
+    assert not [name for name in axes if "norm" in name or name.endswith("bias")]
+    plain = filter_axes(STGCN(partition(KINECT_V2, "spatial_legacy"), classes=4, width=4, units=(1, 1, 1)))
+    assert plain["units.0.spatial.weight"] == plain["units.0.temporal.weight"] == 2
+    assert "units.0.spatial.bias" not in plain  # (partitions, outputs): two axes, and yet a bias
+
+
 def test_a_filter_of_zeros_stays_zero():
-    direction = filter_direction({"w": torch.zeros(2, 3)}, {"w"}, 0, 0)
+    direction = filter_direction({"w": torch.zeros(2, 3)}, {"w": 0}, 0, 0)
     assert torch.equal(direction["w"], torch.zeros(2, 3))
 
 
 def test_directions_depend_on_seed_axis_and_name_alone():
     tensors = weights()
-    one = filter_direction(tensors, TRAINED, 0, 0)
-    assert torch.equal(one["head"], filter_direction({"head": tensors["head"]}, TRAINED, 0, 0)["head"])
+    one = filter_direction(tensors, FILTERS, 0, 0)
+    assert torch.equal(one["head"], filter_direction(tensors, {"head": 0}, 0, 0)["head"])
     for seed, axis in ((1, 0), (0, 1)):
-        assert not torch.allclose(one["head"], filter_direction(tensors, TRAINED, seed, axis)["head"])
+        assert not torch.allclose(one["head"], filter_direction(tensors, FILTERS, seed, axis)["head"])
 
 
 def test_the_surface_is_the_loss_along_both_directions():

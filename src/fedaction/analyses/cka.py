@@ -44,7 +44,8 @@ def cka(study: Study) -> Finding:
     how = (
         f"Linear CKA of the flattened features of {len(inputs)} test sequences, drawn from "
         f"{', '.join(inputs.rows)}: the clients that have at least half of everyone's joints, by name. Every "
-        "client's network (the server's tensors and its own) sees the same sequences on its own joints; a joint "
+        "client's network, after one more round of its own training and before averaging (averaged networks would "
+        "differ by what stays with clients alone), sees the same sequences on its own joints; a joint "
         "that a recording lacks is the mean of the nearest joints that it has, and the sequence is then centred and "
         "aligned as the client's own are."
     )
@@ -61,9 +62,10 @@ def cka(study: Study) -> Finding:
 
 def _align(trained: Trained, inputs: Inputs) -> list[Tensor]:
     """A (clients, clients) matrix for each block. Only Gram matrices are kept: features may be large."""
+    networks = trained.train_once(inputs.clients)
 
     def grams_of(client: str) -> list[Tensor]:
-        net, x = trained.net(client), inputs.shown_to(client).to(trained.device)
+        net, x = networks[client], inputs.shown_to(client).to(trained.device)
         blocks: Any = getattr(net.module, "blocks", None)
         if not isinstance(blocks, int):
             raise NotApplicable(f"the network of {trained.method.title} is not cut into blocks")

@@ -25,7 +25,7 @@ from fedaction.analyses.inputs import subset
 from fedaction.analyses.study import NotApplicable, Study, Trained, some
 from fedaction.data.client import ClientData
 from fedaction.engines.base import Applied
-from fedaction.evaluation.landscape import filter_direction, loss_surface, shape_of
+from fedaction.evaluation.landscape import filter_axes, filter_direction, loss_surface, shape_of
 from fedaction.federation.seeds import generator
 from fedaction.federation.tree import Tree
 from fedaction.methods import title_of
@@ -111,13 +111,12 @@ def _together(study: Study, compared: Mapping[str, Trained]) -> dict[str, Client
 
 
 def _surface(trained: Trained, clients: Mapping[str, ClientData], client: str) -> Tensor:
-    net, leaves = trained.net(client), trained.method.plan(trained.method.clients[client]).leaves
+    net = trained.net(client)
     loss_of = _loss(trained, clients[client], net)
     weights = {name: tensor.detach() for name, tensor in net.tensors.items()}
     if trained.method.task is not None:
         weights |= trained.method.begin(weights)  # which of two heads a client would train
-    moved = [name for name, leaf in leaves.items() if leaf.kind == "parameter"]
-    one, other = (filter_direction(weights, moved, trained.seed, axis) for axis in (0, 1))
+    one, other = (filter_direction(weights, filter_axes(net.module), trained.seed, axis) for axis in (0, 1))
     if not one:
         raise NotApplicable(f"the network of {trained.method.title} has no filters to move")
 

@@ -13,10 +13,10 @@ import torch
 
 from fedaction.data.client import ClientData
 from fedaction.data.samples import in_memory
-from fedaction.engines.base import Applied
+from fedaction.engines.base import Applied, reestimate
 from fedaction.federation.processes import cores
 from fedaction.federation.settings import RecipeError
-from fedaction.federation.state import ServerState
+from fedaction.federation.state import Job, ServerState
 from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch
 from fedaction.methods.start import first_tensors, fresh
@@ -75,15 +75,44 @@ class Trained:
         return self.state.server
 
     def net(self, client: str) -> Applied:
-        """A client's network as it is tested: with what its method adapts before a test."""
+        """A client's network as it is tested: with what is estimated or adapted before that."""
         info = self.method.clients[client]
-        net = Applied(fresh(self.method, info, self.seed).to(self.device).eval(), self.tensors(client))
+        tensors = {name: tensor.clone() for name, tensor in self.tensors(client).items()}
+        net = Applied(fresh(self.method, info, self.seed).to(self.device).eval(), tensors)
+        data = replace(self.assembly.clients[client], train=self.assembly.clients[client].train.on(self.device))
+        if self.method.task is None:
+            reestimate(self.method, data, self.assembly.training, net.module, net)
         if not self.method.overrides("adapt"):
             return net
-        train = in_memory(self.assembly.clients[client].train.on(self.device))
+        train = in_memory(data.train)
         with torch.no_grad():
             changes = self.method.adapt(net, Batch(train.x, train.y.to(train.x.device)))
         return Applied(net.module, {**net.tensors, **changes})
+
+    def train_once(self, clients: Iterable[str]) -> dict[str, Applied]:
+        """Clients' networks after one more round of local training, before anything is averaged.
+
+        Of clients without training samples: as they are.
+        """
+        engine, server, round = self.assembly.engine(), self.server, self.state.round + 1
+        engine.store.load(self.state.locals, self.device)
+        infos = {client: self.method.clients[client] for client in clients}
+        jobs = [
+            Job(name, info.group, server.version, round, self.method.payload(server, info))
+            for name, info in infos.items()
+            if info.samples
+        ]
+        try:
+            trees = {u.client: {**u.tree, **engine.store.pending(u.client)} for u in engine.train(jobs)}
+        finally:
+            engine.close()
+        return {
+            name: Applied(
+                fresh(self.method, info, self.seed).to(self.device).eval(),
+                {**self.tensors(name), **trees.get(name, {})},
+            )
+            for name, info in infos.items()
+        }
 
     def each(self, work: Callable[[str], Result], clients: Iterable[str]) -> Iterator[Result]:
         """The results of work on each client, in their order: side by side on the cores, with one torch thread each.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import MethodType
@@ -18,6 +18,7 @@ from torch.func import functional_call
 
 from fedaction.data.augment import Augment, Drawn
 from fedaction.data.client import ClientData
+from fedaction.data.samples import take_each
 from fedaction.engines.store import LocalStore
 from fedaction.evaluation.site import Evaluation, Question
 from fedaction.federation.scope import Scope
@@ -25,7 +26,8 @@ from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, largest_values, tensors_of
 from fedaction.methods.base import Method, Net, Plan, Task
-from fedaction.models.layers import Dropout, share_by_batch
+from fedaction.models.layers import Dropout
+from fedaction.models.statistics import estimate_statistics, norms_of, share_by_batch
 
 Precision = Literal["fp32", "bf16"]
 """What a network computes in; weights, losses and averages are float32 whatever it is."""
@@ -55,6 +57,8 @@ class Training:
     """The largest gradient norm over a client's whole network; 0: no limit."""
     augment: Augment | None = None
     """Random changes to training samples, or None."""
+    reestimate: bool = False
+    """Whether a client estimates its normalisation statistics anew before a test, on its training samples."""
 
     def lr_at(self, round: int) -> float:
         """The learning rate of a round (counted from 1)."""
@@ -277,6 +281,24 @@ def untrained_names(plan: Plan, step: int, steps: int, epochs: int) -> frozenset
     """Names of the tensors that a local step, one of `steps` in `epochs` local epochs, does not train."""
     epoch = step * epochs // steps
     return frozenset(name for name, rule in plan.rules.items() if not rule.trains_in(epoch, epochs))
+
+
+def reestimate(
+    method: Method, client: ClientData, training: Training, module: nn.Module, apply: Callable[[Tensor], object]
+) -> None:
+    """Estimates the statistics of a client's network anew, on its training samples, without their labels.
+
+    `apply` passes samples through the module, with the client's tensors; frozen layers stay as they are.
+    """
+    name, train = client.info.id, client.train
+    if not training.reestimate or not len(train):
+        return
+    scopes = method.scopes_of(name)
+    kept = (None, Scope.FROZEN)
+    norms = {n: layer for n, layer in norms_of(module).items() if scopes.get(f"{n}.running_mean") not in kept}
+    plan = batch_plan(len(train), training.batch_size, 1, generator(training.seed, "statistics", name))
+    starts = train.draw(plan, generator(training.seed, "statistics starts", name))
+    estimate_statistics(norms, apply, take_each(train, plan, starts))
 
 
 def find_fault(client: str, tree: Tree) -> str:

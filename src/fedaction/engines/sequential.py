@@ -31,6 +31,7 @@ from fedaction.engines.base import (
     dropout_key,
     find_fault,
     plan_batches,
+    reestimate,
     set_network_precision,
     starts_generator,
     to_device,
@@ -48,7 +49,7 @@ from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.start import fresh
-from fedaction.models.layers import share_by_batch
+from fedaction.models.statistics import share_by_batch
 
 _Result = TypeVar("_Result")
 _Forward = Callable[..., Tensor]
@@ -329,6 +330,7 @@ class SequentialEngine(Simulation):
         net = self._resident(job.client, "train")
         net.load(self._method.scopes_of(job.client), job.payload, self.store.current(job.client))
         net.module.eval()
+        reestimate(self._method, client, self._training, net.module, net)
         with torch.no_grad():
             if self._method.overrides("adapt"):
                 train = in_memory(client.train)

@@ -92,4 +92,6 @@ class Simulation(ABC):
             with torch.no_grad():
                 for name, own in tensors_of(network).items():
                     own.copy_(tensors[name])
-            yield Answers(client, nearest_labels(network, task, client, self._device), tensors, likelihood=False)
+            again = self._training.reestimate
+            votes = nearest_labels(network, task, client, self._device, reestimate=again)
+            yield Answers(client, votes, tensors, likelihood=False)

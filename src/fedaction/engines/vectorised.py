@@ -28,6 +28,7 @@ from fedaction.engines.base import (
     dropout_buffers,
     dropout_key,
     find_fault,
+    reestimate,
     set_network_precision,
     split_jobs,
     trainable,
@@ -44,7 +45,8 @@ from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch, Method, Metrics
 from fedaction.methods.start import fresh
 from fedaction.models.heads import ABSENT, Classifier
-from fedaction.models.layers import share_by_batch, use_stacked_form
+from fedaction.models.layers import use_stacked_form
+from fedaction.models.statistics import share_by_batch
 
 _WINDOW = 256  # jobs whose updates may be held at once, to give them back in order
 _EVALUATION_BATCH = 256
@@ -352,8 +354,12 @@ class VectorisedEngine(Simulation):
     def _adapt(self, jobs: Sequence[Job], state: Mapping[str, Tensor], template: _Template) -> None:
         """Clients adapt one after another: their training sets have unlike sizes."""
         for i, job in enumerate(jobs):
-            train = in_memory(self._data[job.client].train)
+            client = self._data[job.client]
             net = Applied(template.evaluation, {name: tensor[i] for name, tensor in state.items()})
+            reestimate(self._method, client, self._training, net.module, net)
+            if not self._method.overrides("adapt"):
+                continue
+            train = in_memory(client.train)
             for name, tensor in self._method.adapt(net, Batch(train.x, train.y.to(train.x.device))).items():
                 state[name][i] = tensor
 
@@ -370,7 +376,7 @@ class VectorisedEngine(Simulation):
 
         outputs: list[Tensor] = []
         with torch.no_grad():
-            if self._method.overrides("adapt"):
+            if self._method.overrides("adapt") or self._training.reestimate:
                 self._adapt(jobs, state, template)
             for start in range(0, longest, _EVALUATION_BATCH):
                 stop = start + _EVALUATION_BATCH

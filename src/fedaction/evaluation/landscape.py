@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedaction.federation.seeds import generator
 from fedaction.federation.tree import Tree
 
 
-def filter_direction(weights: Tree, trained: Collection[str], seed: int, axis: int) -> dict[str, Tensor]:
+def filter_axes(module: nn.Module) -> dict[str, int]:
+    """Which parameters have filters, and along which axis: torch's layers have outputs first, ours last.
+
+    A bias is none, whatever its shape; the learned graphs of a topology are one filter for each partition.
+    """
+    axes: dict[str, int] = {}
+    for path, layer in module.named_modules():
+        for name, tensor in layer.named_parameters(recurse=False):
+            if tensor.dim() > 1 and not name.endswith("bias"):
+                last = getattr(layer, "outputs_last", False)
+                axes[f"{path}.{name}" if path else name] = tensor.dim() - 1 if last else 0
+    return axes
+
+
+def filter_direction(weights: Tree, filters: Mapping[str, int], seed: int, axis: int) -> dict[str, Tensor]:
     """A random direction, filter by filter as long as the weights themselves.
 
-    Gaussian entries; each slice along the first axis of a tensor with more than one axis is then rescaled to the norm
-    of the same slice of the weights. So a step of 1 means the same for layers, and networks, of different scale.
-    Tensors with one axis or none (biases, normalisation) stay where they are, and so do buffers.
+    Gaussian entries; each filter, all that makes one output, is then rescaled to the norm of the same filter of the
+    weights. So a step of 1 means the same for layers, and networks, of different scale. Biases, normalisation and
+    buffers stay where they are.
 
     Args:
         weights: the point that the plane goes through.
-        trained: names of the parameters; everything else counts as a buffer.
+        filters: the parameters to move, with the axis of their outputs, see `filter_axes`.
         seed: of the run.
         axis: 0 or 1: which of the plane's two directions. A tensor's numbers depend on seed, axis and its name alone.
 
@@ -29,14 +43,12 @@ def filter_direction(weights: Tree, trained: Collection[str], seed: int, axis: i
         The tensors that the direction moves, by name; those left out are not moved.
     """
     direction: dict[str, Tensor] = {}
-    for name, weight in weights.items():
-        if name not in trained or weight.dim() < 2:
-            continue
+    for name, outputs in filters.items():
+        weight = weights[name].detach()
         noise = torch.randn(weight.shape, generator=generator(seed, "landscape", axis, name), dtype=torch.float64)
-        rows = noise.flatten(1)
-        norms = weight.detach().cpu().double().flatten(1).norm(dim=1, keepdim=True)
-        scaled = rows * (norms / (rows.norm(dim=1, keepdim=True) + 1e-10))
-        direction[name] = scaled.view(weight.shape).to(weight)
+        others = tuple(place for place in range(weight.dim()) if place != outputs)
+        norms = weight.cpu().double().norm(dim=others, keepdim=True)
+        direction[name] = (noise * (norms / (noise.norm(dim=others, keepdim=True) + 1e-10))).to(weight)
     return direction
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,27 +17,35 @@ from fedaction.federation.scope import Scope
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Method, Task
 from fedaction.methods.start import fresh
-from fedaction.models.layers import BatchNorm
 from fedaction.models.resnet3d import ResNet3D
+from fedaction.models.statistics import estimate_statistics, norms_of
 
 _BATCH, _SEQUENCES = 32, 128  # recordings and sequences at once
 
 
 @torch.no_grad()
-def nearest_labels(network: nn.Module, task: Task, client: ClientData, device: torch.device) -> Tensor:
+def nearest_labels(
+    network: nn.Module, task: Task, client: ClientData, device: torch.device, *, reestimate: bool = False
+) -> Tensor:
     """(N, classes) one-hot votes: each test recording has the class of the training recording nearest to it (cosine).
 
     Labels serve the test alone: they are what accuracy (recall at 1) compares, and nothing learns from them.
 
     The network's `backbone` is a 3D ResNet, in evaluation mode, with the tensors to be tested. What it sees of a
-    (T, H, W, 3) recording is a clip of its task's frames and rows, from the middle.
+    (T, H, W, 3) recording is a clip of its task's frames and rows, from the middle. With `reestimate`, normalisation
+    statistics are estimated on those of the training recordings first.
     """
     backbone = network.get_submodule("backbone")
     assert isinstance(backbone, ResNet3D)
 
+    def clips(samples: Samples) -> Iterator[Tensor]:
+        return (middle(x.to(device), task.frames, task.size) for x in in_batches(samples, _BATCH))
+
     def features(samples: Samples) -> Tensor:
-        clips = (middle(x.to(device), task.frames, task.size) for x in in_batches(samples, _BATCH))
-        return torch.cat([backbone(clip, output="pooled").cpu() for clip in clips])
+        return torch.cat([backbone(clip, output="pooled").cpu() for clip in clips(samples)])
+
+    if reestimate:
+        estimate_statistics(norms_of(backbone), backbone, clips(client.train))
 
     predicted = knn_predict(features(client.train), client.train.labels, features(client.test))
     return F.one_hot(predicted, len(client.info.classes)).float()
@@ -62,18 +72,8 @@ def unseen_features(
         if scopes[name] in (Scope.GLOBAL, Scope.GROUP):
             tensor.copy_(served[name])
     train, test = in_memory(client.train).x.to(device), in_memory(client.test).x.to(device)
-    layers = [
-        layer
-        for name, layer in module.named_modules()
-        if isinstance(layer, BatchNorm) and scopes[f"{name}.running_mean"] is Scope.LOCAL
-    ]
-    for layer in layers:
-        layer.train()
-    for number, batch in enumerate(train.split(_SEQUENCES), 1):
-        for layer in layers:
-            layer.momentum = 1 / number  # the mean over batches
-        module(batch, unique=False)
-    module.eval()
+    kept = {n: layer for n, layer in norms_of(module).items() if scopes[f"{n}.running_mean"] is Scope.LOCAL}
+    estimate_statistics(kept, lambda batch: module(batch, unique=False), train.split(_SEQUENCES))
     return pooled_features(module, train, unique=False), pooled_features(module, test, unique=False)
 
 

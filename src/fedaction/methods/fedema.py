@@ -13,7 +13,7 @@ from torch import nn
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods.base import Method
+from fedaction.methods.base import Batch, Method, Net
 from fedaction.methods.memory import RULE, kept_name, with_memory
 from fedaction.methods.network import build_network, shared_backbone
 from fedaction.methods.settings import NetworkSettings
@@ -50,6 +50,10 @@ class FedEMA(Method):
         mu = (tensors[kept_name("scale")] * tensors[kept_name("moved")]).clamp(max=1.0)
         names = [n for n in tensors if kept_name(n) in tensors]
         return {n: tensors[n].detach() + mu * (tensors[kept_name(n)] - tensors[n].detach()) for n in names}
+
+    def adapt(self, net: Net, train: Batch) -> Tree:
+        """A client is tested with what it would train from: its classifier belongs to that, not to the server's."""
+        return self.begin(net.tensors)
 
     def finish(self, start: Tree, trained: Tree) -> Tree:
         """Divergence: the mean L2 distance of weight matrices before and after; lambda = tau / the first one."""

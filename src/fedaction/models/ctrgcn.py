@@ -28,6 +28,8 @@ class RefinedGraphConv(nn.Module):
         relations: channels in which joints are compared.
     """
 
+    outputs_last = True  # in its weights
+
     def __init__(self, inputs: int, outputs: int, partitions: int, relations: int) -> None:
         super().__init__()
 

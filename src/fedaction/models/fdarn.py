@@ -31,6 +31,8 @@ class ActivityClassifier(nn.Module):
 class Discriminator(nn.Module):
     """psi_md: a rectified layer phi, then one prototype per modality, the columns of W, without a bias."""
 
+    outputs_last = True  # in its weights
+
     def __init__(self, features: int, sphere: int, modalities: int) -> None:
         super().__init__()
         self.phi = nn.Linear(features, sphere)

@@ -8,7 +8,6 @@ tests hold the two forms equal.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -16,7 +15,6 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm as TorchBatchNorm  # pyright: ignore[reportPrivateUsage]
 
 
 class TwoForm(nn.Module):
@@ -84,22 +82,6 @@ class BatchNorm(TwoForm):
         self.running_var.mul_(1 - self.momentum).add_(unbiased, alpha=self.momentum)
 
 
-def norms_of(module: nn.Module) -> dict[str, BatchNorm | TorchBatchNorm]:
-    """A network's batch normalisations, ours and torch's, by name."""
-    return {n: layer for n, layer in module.named_modules() if isinstance(layer, BatchNorm | TorchBatchNorm)}
-
-
-def share_by_batch(module: nn.Module) -> nn.Module:
-    """A second network over the same tensors, which normalises by the batch's statistics and keeps none of them.
-
-    All else is in the mode that the first is in now.
-    """
-    twin = copy.deepcopy(module, {id(t): t for t in (*module.parameters(), *module.buffers())})
-    for layer in norms_of(twin).values():
-        layer.training, layer.track_running_stats = True, False
-    return twin
-
-
 class GraphConv(TwoForm):
     """Graph convolution over K partitions: out[w] = sum_k sum_v x[v] graph[k, v, w] W_k (Eq. 1 of FSAR).
 
@@ -110,6 +92,8 @@ class GraphConv(TwoForm):
         std: see `draw`; ST-GCN's by default.
         bias: "before" the graph, one per partition (ST-GCN), or "after" it, one in all (MS-G3D).
     """
+
+    outputs_last = True  # in its weights
 
     def __init__(
         self,
@@ -149,6 +133,8 @@ class TemporalConv(TwoForm):
 
     `kernel` is odd; `std` is ST-GCN's by default, see `draw`.
     """
+
+    outputs_last = True  # in its weights
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, *, dilation: int = 1, std: float | None = 0.02

@@ -86,6 +86,7 @@ class Assembly:
             weight_decay=run.weight_decay,
             clip_norm=run.clip_norm,
             augment=Augment(run.augment_shear, run.augment_crop) if run.augment and skeletons else None,
+            reestimate=run.statistics == "reestimate",
         )
 
     def engine(self) -> SimulatedEngine:

@@ -121,6 +121,8 @@ class RunSettings(Settings):
     """Sequential engine: weights of 3D convolutions with channels last in memory; faster with bf16."""
     evaluate_every: int = Field(1, ge=1)
     """Rounds between evaluations."""
+    statistics: Literal["kept", "reestimate"] = "kept"
+    """Normalisation at a test: statistics kept from training, or re-estimated on unlabelled training samples."""
     update_distances: bool = Field(False, json_schema_extra=HOW)
     """Whether to record how far each client's model goes from the one that it was sent, by module."""
     checkpoint_every: int = Field(1, ge=1, json_schema_extra=HOW)

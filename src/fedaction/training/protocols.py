@@ -244,7 +244,7 @@ def noise_on(weights: Tree, trained: set[str], kind: Perturbation, seed: int, dr
     moved, since a variance must not fall below 0.
     """
     if kind == "filter":
-        return filter_direction(weights, trained, seed, draw)
+        return filter_direction(weights, {name: 0 for name in trained if weights[name].dim() > 1}, seed, draw)
     noise: dict[str, Tensor] = {}
     for name in sorted(trained):
         drawn = torch.randn(weights[name].shape, generator=generator(seed, "perturbation", draw, name))
