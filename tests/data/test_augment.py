@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -43,7 +45,7 @@ def test_every_start_occurs_and_none_outside() -> None:
     out = Augment(0).apply(x, Augment(0).draw(4000, generator(2, "draw")))
     # Frame 25 of the window is frame 25 + start - 8 of the sequence, never within the padding.
     assert set((out[:, 0, 25, 0, 0] - 17).int().tolist()) == set(range(17))
-    last = Drawn(torch.eye(3).expand(2, 3, 3), torch.tensor([0.0, 1 - 2**-24]))
+    last = Drawn(torch.eye(3).expand(2, 3, 3), torch.tensor([0.0, 1 - 2**-24]), torch.zeros(2, 2, 4))
     ends = Augment(0).apply(x[:2], last)[:, 0, :, 0, 0]
     assert ends[0, :9].tolist() == [7, 6, 5, 4, 3, 2, 1, 0, 0]
     assert ends[1, -9:].tolist() == [49, 49, 48, 47, 46, 45, 44, 43, 42]
@@ -66,12 +68,11 @@ def test_result_does_not_depend_on_batching() -> None:
     whole = augment.apply(x, drawn)
     for size in (1, 5, 8):
         parts = [
-            augment.apply(x[i : i + size], Drawn(drawn.shear[i : i + size], drawn.start[i : i + size]))
-            for i in range(0, 24, size)
+            augment.apply(x[i : i + size], Drawn(*(part[i : i + size] for part in drawn))) for i in range(0, 24, size)
         ]
         assert torch.allclose(torch.cat(parts), whole, atol=1e-6)
     stacked = augment.apply(
-        x.reshape(4, 6, *x.shape[1:]), Drawn(drawn.shear.reshape(4, 6, 3, 3), drawn.start.reshape(4, 6))
+        x.reshape(4, 6, *x.shape[1:]), Drawn(*(part.reshape(4, 6, *part.shape[1:]) for part in drawn))
     )
     assert torch.allclose(stacked.reshape(x.shape), whole, atol=1e-6)
 
@@ -106,3 +107,27 @@ def test_refusals() -> None:
         Augment().apply(torch.zeros(3, 1, 10, 5, 3), drawn)
     with pytest.raises(ValueError, match="negative"):
         Augment(-0.1)
+
+
+def test_a_slow_move_is_st_gcns_random_move() -> None:
+    """Frame by frame: x and y turned, scaled and shifted by what lies between the first and the last."""
+    augment = Augment(shear=0.0, crop=0, move=True)
+    x = torch.randn(3, 2, 7, 5, 3, generator=generator(5, "move"))
+    x[1, 1, 4] = 0.0  # a body that is absent from one frame
+    drawn = augment.draw(3, generator(6, "move"))
+    moved = augment.apply(x, drawn)
+    for n in range(3):
+        ends = drawn.move[n].double()
+        for t in range(7):
+            angle, scale, right, up = (ends[0] + (ends[1] - ends[0]) * t / 6).tolist()
+            cos, sin = math.cos(angle) * scale, math.sin(angle) * scale
+            for m in range(2):
+                for v in range(5):
+                    a, b, c = x[n, m, t, v].tolist()
+                    there = [cos * a - sin * b + right, sin * a + cos * b + up, c]
+                    expected = there if x[n, m, t].any() else [0.0] * 3
+                    assert moved[n, m, t, v].tolist() == pytest.approx(expected, abs=1e-5)
+    many = augment.draw(500, generator(7, "move")).move
+    assert {round(math.degrees(value)) for value in many[..., 0].flatten().tolist()} == {-10, -5, 0, 5, 10}
+    assert {round(value, 3) for value in many[..., 1].flatten().tolist()} == {0.9, 1.0, 1.1}
+    assert torch.equal(augment.draw(4, generator(8, "m")).start, Augment().draw(4, generator(8, "m")).start)

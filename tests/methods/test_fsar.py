@@ -138,6 +138,15 @@ def test_the_distillation_target_is_detached_only_by_default(double, detach):
     assert not torch.allclose(found, other.module.classifier.bias.grad)
 
 
+def test_input_normalisation_is_shared_where_all_have_one_layout():
+    """Its weights, as in the released code; its statistics stay with clients like all others."""
+    alike = {f"client-{number}": make_client(number) for number in (0, 1)}
+    scopes = make_method("fsar", alike).scopes_of("client-0")
+    assert scopes["data_norm.weight"] is scopes["data_norm.bias"] is GLOBAL
+    assert scopes["data_norm.running_mean"] is LOCAL
+    assert make_method("fedbn", alike).scopes_of("client-0")["data_norm.weight"] is LOCAL
+
+
 def test_grafts_leave_the_statistics_that_tests_use_alone():
     """They are those of the local stream, whoever else passes the network."""
     client = make_client(0)

@@ -125,7 +125,7 @@ class Method:
 
     def scopes(self) -> ScopeTable:
         """Who shares which tensor. Default: the backbone is averaged, the classifier stays."""
-        return ScopeTable(shared_backbone(self.settings))
+        return ScopeTable(shared_backbone(self.settings, self.clients.values()))
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """The local objective, a pure function. Default: cross-entropy.

@@ -29,4 +29,6 @@ class FedBN(Method):
 
     def scopes(self) -> ScopeTable:
         """Modules that are batch normalisations are LOCAL, the rest as in plain averaging."""
-        return ScopeTable((Rule("**", LOCAL, module="BatchNorm"), *shared_backbone(self.settings)))
+        return ScopeTable(
+            (Rule("**", LOCAL, module="BatchNorm"), *shared_backbone(self.settings, self.clients.values()))
+        )

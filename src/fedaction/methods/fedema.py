@@ -43,7 +43,7 @@ class FedEMA(Method):
 
     def scopes(self) -> ScopeTable:
         """What is kept stays with the client."""
-        return ScopeTable((RULE, *shared_backbone(self.settings)))
+        return ScopeTable((RULE, *shared_backbone(self.settings, self.clients.values())))
 
     def begin(self, tensors: Tree) -> Tree:
         """W <- mu W_k + (1 - mu) W_g with mu = min(lambda * divergence, 1); mu = 0 the first time."""

@@ -32,5 +32,8 @@ class FedRep(Method):
         """The head stays. Its turn to be trained is first; the last local epochs are the representation's."""
         first, last = slice(-self.settings.rep_epochs), slice(-self.settings.rep_epochs, None)
         head = [Rule(pattern, LOCAL, epochs=first) for pattern in HEAD]
-        rest = [replace(row, epochs=last) if row.scope is GLOBAL else row for row in shared_backbone(self.settings)]
+        rest = [
+            replace(row, epochs=last) if row.scope is GLOBAL else row
+            for row in shared_backbone(self.settings, self.clients.values())
+        ]
         return ScopeTable((*head, *rest))

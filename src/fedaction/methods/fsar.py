@@ -65,7 +65,7 @@ class FSAR(Method):
         """
         learned = (Rule("topology.I", GLOBAL, decay=False), Rule("topology", LOCAL, decay=False))
         topology = (Rule("topology.A", FROZEN), *learned)
-        return ScopeTable((*topology, *shared_backbone(self.settings)))
+        return ScopeTable((*topology, *shared_backbone(self.settings, self.clients.values())))
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """Eq. 11: lambda1 L_CE + lambda2 L_KD + lambda3 L_Reg."""

@@ -43,7 +43,9 @@ class MetaHAR(Method):
 
     def scopes(self) -> ScopeTable:
         """The head stays."""
-        return ScopeTable((*(Rule(pattern, LOCAL) for pattern in HEAD), *shared_backbone(self.settings)))
+        return ScopeTable(
+            (*(Rule(pattern, LOCAL) for pattern in HEAD), *shared_backbone(self.settings, self.clients.values()))
+        )
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """Mean over pairs of softplus(10 cos) - [same class] 10 cos: cross-entropy of 'same' or 'not'."""

@@ -45,7 +45,7 @@ class MOON(Method):
 
     def scopes(self) -> ScopeTable:
         """The previous model stays with the client."""
-        return ScopeTable((RULE, *shared_backbone(self.settings)))
+        return ScopeTable((RULE, *shared_backbone(self.settings, self.clients.values())))
 
     def begin(self, tensors: Tree) -> Tree:
         """The first time, the received model counts as the previous one."""

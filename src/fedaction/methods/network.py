@@ -81,18 +81,20 @@ def build_encoder(client: ClientInfo, settings: NetworkSettings) -> nn.Module:
     )
 
 
-def shared_backbone(settings: NetworkSettings) -> tuple[Rule, ...]:
-    """Vanilla FSAR's scopes: the backbone is averaged, classifier and input normalisation stay with the client.
+def shared_backbone(settings: NetworkSettings, clients: Iterable[ClientInfo]) -> tuple[Rule, ...]:
+    """Vanilla FSAR's scopes: the backbone is averaged, the classifier stays with the client.
 
     Tensors over joints are shared over joints that mean the same (`joint_parts`), shared classifiers over classes of
-    the same name (`class_parts`); `data_norm` has the client's own.
+    the same name (`class_parts`). The input normalisation has the client's own joints: its weights are shared, as in
+    the released code, where all clients have one layout, and else stay.
     """
+    alike = len({(client.layout, client.shape) for client in clients}) < 2
     return (
         Rule("topology.A", FROZEN),
         Rule("encoder.backbone.topology.A", FROZEN),
         *(Rule(name, FROZEN) for name in frozen_parts(settings)),
         *((Rule("classifier", LOCAL),) if settings.classifier == "local" else ()),
-        Rule("data_norm", LOCAL),
+        *(() if alike else (Rule("data_norm", LOCAL),)),
         Rule("**", LOCAL if settings.buffers == "local" else GLOBAL, kind="buffer"),
         Rule("**", GLOBAL),
     )

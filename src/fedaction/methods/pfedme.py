@@ -53,7 +53,7 @@ class PFedMe(Method):
 
     def scopes(self) -> ScopeTable:
         """The personal model stays with the client."""
-        return ScopeTable((RULE, *shared_backbone(self.settings)))
+        return ScopeTable((RULE, *shared_backbone(self.settings, self.clients.values())))
 
     def begin(self, tensors: Tree) -> Tree:
         """A round starts with theta at w, as in the authors' code."""

@@ -75,6 +75,7 @@ class Assembly:
         """How clients train."""
         run = self.recipe.run
         skeletons = all(info.layout is not None for info in self.method.clients.values())
+        augment = Augment(run.augment_shear, run.augment_crop, run.augment_move)
         return Training(
             seed=self.seed,
             batch_size=run.batch_size,
@@ -85,7 +86,7 @@ class Assembly:
             nesterov=run.nesterov,
             weight_decay=run.weight_decay,
             clip_norm=run.clip_norm,
-            augment=Augment(run.augment_shear, run.augment_crop) if run.augment and skeletons else None,
+            augment=augment if run.augment and skeletons else None,
             reestimate=run.statistics == "reestimate",
         )
 

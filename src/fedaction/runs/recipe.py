@@ -100,6 +100,8 @@ class RunSettings(Settings):
     """Largest entry of the shear."""
     augment_crop: int = Field(6, ge=0)
     """A sequence is padded by frames / this at both ends, then cropped; 0: no crop."""
+    augment_move: bool = False
+    """Turn, scale and shift it slowly from its first frame to its last, as ST-GCN's code does, which FSAR cites."""
 
     engine: Literal["sequential", "vectorised"] = "sequential"
     """sequential (any machine) or vectorised (many clients at once on a GPU)."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedaction.data.layout import KINECT_V2
-from fedaction.data.public.ntu import NTU60, NTU120, TRAIN_60, TRAIN_120
+from fedaction.data.public.ntu import NTU60, NTU120, TRAIN_60, TRAIN_120, list_missing
 from tests.conftest import recordings
 from tests.data.public.formats import person, skeleton_lines, write_one_person, write_skeleton
 
@@ -217,6 +217,17 @@ def test_duplicates_and_the_official_list(tmp_path: Path) -> None:
     assert [path.name for path in listing.inputs] == ["NTU_RGBD_samples_with_missing_skeletons.txt"]
     (tmp_path / "loop").symlink_to(tmp_path)
     assert NTU60.find(tmp_path) == listing
+
+
+def test_samples_that_the_authors_list_are_left_out_without_their_file(tmp_path: Path) -> None:
+    names = list_missing()
+    assert len(set(names)) == len(names) == 535  # as they say
+    assert sum(int(name[1:4]) <= 17 for name in names) == 302  # of NTU 60
+    for name in ("S007C003P027R002A013", "S007C003P027R002A014"):  # the end of a range, and the one after it
+        write_one_person(tmp_path / f"{name}.skeleton", 12, 1)
+    listing = NTU60.find(tmp_path)
+    assert [source.samples[0].name for source in listing.sources] == ["S007C003P027R002A014"]
+    assert [(issue.kind, issue.where) for issue in listing.issues] == [("empty", "S007C003P027R002A013")]
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:

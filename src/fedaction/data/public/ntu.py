@@ -13,7 +13,7 @@ tracks at most two actors are made:
    has two ids), else to the second, else it is dropped.
 
 A file without any body is "empty" in the skip report. So are the samples that the dataset's authors list as missing
-(302 of NTU 60, 535 of NTU 120), where their list lies in the folder.
+or incomplete (302 of NTU 60, 535 of NTU 120): `ntu_missing.txt`, and any list of theirs that lies in the folder.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +62,7 @@ class Ntu:
     protocols: tuple[str, ...]
     about: str
     largest: Mapping[str, int] = field(repr=False)
-    version: int = 1
+    version: int = 2
     layout: Layout = KINECT_V2
     rate_hz: float | None = 30.0
 
@@ -77,7 +79,7 @@ class Ntu:
                 f"actions up to A{len(classes):03d}, in it or in folders below it"
             )
         lists = tuple(path for path in files_below(root) if _MISSING.fullmatch(path.name))
-        missing = {
+        missing = dict.fromkeys(list_missing(), "the dataset's list of missing skeletons") | {
             listed.group(): path.name
             for path in lists
             for listed in _NAME.finditer(path.read_bytes().decode("ascii", errors="replace"))
@@ -105,6 +107,23 @@ class Ntu:
             "cross_setup": numbers["setup"] % 2 == 0,
         }
         return {protocol: "train" if rules[protocol] else "test" for protocol in self.protocols}
+
+
+@cache
+def list_missing() -> tuple[str, ...]:
+    """Names of the samples whose skeletons the dataset's authors list as missing or incomplete, of NTU 120."""
+    names: list[str] = []
+    for line in (
+        resources.files("fedaction.data.public").joinpath("ntu_missing.txt").read_text(encoding="ascii").splitlines()
+    ):
+        if line.startswith("#"):
+            continue
+        *numbers, actions = line.split(maxsplit=4)
+        recording = "".join(f"{what}{int(number):03d}" for what, number in zip("SCPR", numbers, strict=True))
+        for span in actions.split():
+            first, _, last = span.partition("-")
+            names += [f"{recording}A{action:03d}" for action in range(int(first), int(last or first) + 1)]
+    return tuple(names)
 
 
 def _parse(lines: list[bytes]) -> tuple[int, dict[int, dict[int, int]], npt.NDArray[np.float32]]:

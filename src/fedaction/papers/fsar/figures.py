@@ -65,6 +65,7 @@ def _topology(number: int, matrix: str, which: str, *coefficients: float) -> Ite
 
 _SEVEN = _columns(1, 3, 4)
 _NONE = (None,) * 5
+_PRINTED = [row for row in TABLE_3.rows if row.paper[0] is not None]
 _MATRICES = {"A": _BLUE, "A + IM": _GREEN, "A + UM": _ORANGE, "A + IM + UM": _PURPLE}
 
 FIGURES = (
@@ -124,7 +125,7 @@ FIGURES = (
         _columns(2, 0),
         tuple(
             ItemRow((label,), row.method, row.overrides, (row.paper[2], row.paper[0]), colour)
-            for (label, colour), row in zip(_MATRICES.items(), TABLE_3.rows, strict=False)
+            for (label, colour), row in zip(_MATRICES.items(), _PRINTED, strict=False)
         ),
         "The runs are those of Table 3.",
         _LAST.format("Table 3"),
