@@ -193,9 +193,8 @@ def test_rows_share_runs_where_they_mean_the_same(scale: str):
     everything = {
         hash for item in FSAR_ITEMS.values() if item.rows[0].method for hash in recipes(item.name, scale).values()
     }
-    assert (
-        len(everything) == 14 + 3 + 4 + 4 + 4 + 1 + 2 + 2 + 1
-    )  # tables 1, 3, s2 to s5, fig. 9 (b=1, 3), s3, central
+    # Tables 1, 3 (with its control), s2 to s5, fig. 9 (b = 1, 3), s3, central.
+    assert len(everything) == 14 + 4 + 4 + 4 + 4 + 1 + 2 + 2 + 1
 
 
 def test_small_and_paper_are_the_recipes_that_come_with_the_project():
