@@ -9,7 +9,7 @@ from fedaction.papers.fdarn.items import FDARN_ITEMS
 from fedaction.papers.fdarn.setting import FdarnSetting, fdarn_setting
 from fedaction.papers.item import ItemRow
 from fedaction.papers.outcome import Value
-from fedaction.papers.paper import Paper, note_stand_ins
+from fedaction.papers.paper import Paper
 
 
 class _FdarnPaper(Paper[FdarnSetting]):
@@ -29,7 +29,7 @@ class _FdarnPaper(Paper[FdarnSetting]):
         return epoch * row.overrides.get("local_epochs", 2)
 
     def notes(self, draft: Draft[FdarnSetting], table: Sequence[Value]) -> list[str]:
-        return [note_stand_ins(draft.bench.setting.stand_ins), *super().notes(draft, table)]
+        return [*draft.bench.setting.remarks, *super().notes(draft, table)]
 
 
 FDARN = _FdarnPaper()
