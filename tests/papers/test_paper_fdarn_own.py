@@ -156,6 +156,7 @@ def test_datasets_that_are_missing_leave_their_columns_empty(home: Path, tmp_pat
     for name, folder in (("Epic-Kitchens", "epic"), ("Multimodal-EA", "multimodal_ea"), ("Ego-Exo-AR", "ego_exo")):
         assert f"No feature stores of {name} are there (folder {folder})" in said
     assert "No feature stores of Stanford-ECM" not in said
+    assert "Stanford-ECM: 10 clients, 1,120 samples; the paper has 10 and 1,120." in said
 
 
 def test_stores_that_do_not_fit(home: Path, tmp_path: Path) -> None:

@@ -56,6 +56,14 @@ CLIENTS: dict[str, dict[str, Any]] = {
 }
 """Recipe keys of the paper's clients: so many of each modality, with so many samples."""
 
+SIZES = {
+    "Epic-Kitchens": (16, 34018),
+    "Multimodal-EA": (4, 400),
+    "Stanford-ECM": (10, 1120),
+    "Ego-Exo-AR": (14, 6510),
+}
+"""The paper's clients and samples of each dataset."""
+
 # Synthetic sites. At the small scale their sizes are the source's own; at the paper's those of Epic-Kitchens.
 _STAGE: dict[Scale, dict[str, Any]] = {
     "tiny": {
