@@ -73,6 +73,21 @@ def test_stores_say_what_they_are_of_and_are_made_once(home: Path, name: str) ->
         assert videos == {"101"}  # there are no signals of 2018
 
 
+def test_the_command_says_what_it_leaves_out_and_what_it_cannot_take(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "raw" / "multimodal_ea" / "sensor", tmp_path / "raw")
+    (tmp_path / "raw" / "act01seq01.csv").write_text("1,2,3\n")
+    options = ("--modality", "inertial", "--width", 16, "--out", tmp_path / "store")
+    result = fedaction("features", "multimodal_ea", tmp_path / "raw", *options)
+    assert "199 recordings, 20 classes, 16 numbers each" in result.stdout
+    assert "1 sample is left out" in result.stderr and "act01seq01" in result.stderr
+    vectors = ("features", "multimodal_ea", home / "raw" / "multimodal_ea", "--modality", "video")
+    for option in (("--extractor", "cells"), ("--width", 99)):
+        said = fedaction(*vectors, *option, "--out", tmp_path / "other", code=2).stderr
+        assert "holds video features of 24 numbers, which are taken as they are: leave out" in " ".join(said.split())
+    said = fedaction("features", "stanford_ecm", "--modality", "video", "--out", tmp_path / "other", code=2).stderr
+    assert "say where stanford_ecm lies: fedaction features stanford_ecm ROOT" in said
+
+
 @pytest.mark.parametrize("name", PAPER)
 def test_recipes_give_the_papers_clients(here: Path, name: str) -> None:
     recipe = load_recipe(RECIPES / f"{name}.toml")
