@@ -34,7 +34,7 @@ def test_settings_have_only_what_their_paper_needs():
     own = [{*setting.__dataclass_fields__} - common for setting in settings]
     assert own == [
         {"parts"},
-        {"modalities"},
+        {"groups", "federations", "own"},
         {"distillation", "datasets", "stand_ins"},
         {"divisions", "evaluation", "downstream", "stand_ins"},
     ]

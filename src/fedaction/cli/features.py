@@ -12,7 +12,7 @@ import typer
 from fedaction.cli.common import JsonFlag, exit_on_refusal, say, show_progress, show_warnings
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
-    from fedaction.data.features import Collection
+    from fedaction.data.features import Collection, FeatureSet
 
 
 class _Modality(StrEnum):
@@ -30,7 +30,7 @@ def features(
     source: Annotated[
         str,
         typer.Argument(
-            help="A skeleton store, a folder per class of .npy or .wav files, or a public dataset's name."
+            help="A skeleton store, a folder per class of .npy or .wav files, or a public dataset such as epic."
         ),
     ],
     modality: Annotated[_Modality, typer.Option(help="What was recorded.")],
@@ -54,14 +54,22 @@ def features(
 
     If the store at --out was made of the same files in the same way, nothing is done again.
     """
-    from fedaction.data.features import find_extractor, make_features
+    from fedaction.data.features import FeatureSet, find_extractor, keep_features, make_features
 
     with show_progress(modality.value, "recordings") as progress, show_warnings(), exit_on_refusal():
         recordings = _recordings(source, root, modality, subject)
-        chosen = find_extractor(
-            modality.value, extractor, width=width, frames=frames, align=align, bodies=recordings.bodies
-        )
-        made, new = make_features(recordings, chosen, to, overwrite=overwrite, progress=progress)
+        if isinstance(recordings, FeatureSet):
+            if extractor or width not in (0, recordings.width):
+                raise ValueError(
+                    f"{root} holds {modality.value} features of {recordings.width} numbers, which are taken as they "
+                    "are: leave out --extractor and --width"
+                )
+            made, new = keep_features(lambda: recordings, recordings.provenance, to, overwrite=overwrite)
+        else:
+            chosen = find_extractor(
+                modality.value, extractor, width=width, frames=frames, align=align, bodies=recordings.bodies
+            )
+            made, new = make_features(recordings, chosen, to, overwrite=overwrite, progress=progress)
     if as_json:
         facts = {
             "features": str(to),
@@ -83,15 +91,17 @@ def features(
     )
 
 
-def _recordings(source: str, root: Path | None, modality: _Modality, subject: str) -> Collection:
-    """The recordings that a source names."""
-    from fedaction.data.features import SENSORS, from_folder, from_public, from_store
+def _recordings(source: str, root: Path | None, modality: _Modality, subject: str) -> Collection | FeatureSet:
+    """The recordings that a source names, or the features where it has them."""
+    from fedaction.data.features import EGOCENTRIC, SENSORS, from_egocentric, from_folder, from_public, from_store
     from fedaction.data.public.readers import READERS
     from fedaction.data.store import is_store
 
-    if root is not None or (source in {**READERS, **SENSORS} and not Path(source).exists()):
+    if root is not None or (source in {**READERS, **SENSORS, **EGOCENTRIC} and not Path(source).exists()):
         if root is None:
             raise ValueError(f"say where {source} lies: fedaction features {source} ROOT ...")
+        if source in EGOCENTRIC:
+            return from_egocentric(source, root, modality.value)
         recordings = from_public(source, root)
     elif is_store(Path(source)):
         recordings = from_store(source)

@@ -159,18 +159,18 @@ class Workbench(Generic[S]):
     def _runs_of(self, item: Item, cell: ItemCell, keys: Mapping[str, Any]) -> dict[str, Any]:
         """A cell's client and runs; nothing where the data have none for it."""
         row, column, positions = cell.row, cell.column, self.setting.positions
-        if self.setting.row_keys(row) is None or not {column.client, *column.among} <= {*positions}:
+        among, name = self.setting.federation(column)
+        if self.setting.row_keys(row) is None or not {column.client, *among} <= {*positions}:
             return {}
-        recipe = self.recipe(row, column.among, **keys)
-        place = (column.among or positions).index(column.client)
+        recipe = self.recipe(row, among, **keys)
         client = ""
         if column.of == "client":
-            client = self.clients(recipe)[place].id
+            client = self.clients(recipe)[(among or positions).index(column.client)].id
         elif column.of == "group":
-            client = self.setting.group(place)
+            client = self.setting.group(column.client)
         if column.unseen:
-            recipe = self.recipe(row, column.among, **keys, unseen=client)
-        label = f"{item.run_label(row)}{column.source and f' ({column.source})'}"
+            recipe = self.recipe(row, among, **keys, unseen=client)
+        label = f"{item.run_label(row)}{name and f' ({name})'}"
         return {"client": client, "runs": self.runs(label, recipe)}
 
     def known(self, method: str) -> set[str]:

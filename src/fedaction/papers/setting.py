@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
 from fedaction.federation.settings import RecipeError
-from fedaction.papers.item import ItemRow
+from fedaction.papers.item import Column, ItemRow
 
 Scale = Literal["tiny", "small", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "small", "paper")
@@ -47,9 +47,13 @@ class Setting:
         """Recipe keys of an item's protocol, and why the data do not have it; "" where they do."""
         return {}, ""
 
-    def group(self, place: int) -> str:
-        """The group of clients (the modality, say) that stands in at a place among the positions."""
-        raise NotImplementedError(f"{type(self).__name__} has no groups, yet a column asks for the one at {place}")
+    def federation(self, column: Column) -> tuple[tuple[int, ...], str]:
+        """Positions of the clients that are federated for a column (empty: all), and a name for them or ""."""
+        return column.among, column.source
+
+    def group(self, position: int) -> str:
+        """The group of clients (the modality, say) that stands in at one of the positions."""
+        raise NotImplementedError(f"{type(self).__name__} has no groups, yet a column asks for that at {position}")
 
     def take_overrides(self, overrides: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
         """The setting with those of the user's keys that have one value per client; and the other keys."""

@@ -63,6 +63,47 @@ def test_everybody_in_every_modality_and_equal_shares() -> None:
     assert set(apart[0].train.subjects) <= {"s0", "s2", "s4"} and set(apart[2].train.subjects) <= {"s1", "s3", "s5"}
 
 
+def test_two_sets_of_one_modality_are_two_groups() -> None:
+    """A wristband and an anklet: both inertial, yet nobody would average their encoders."""
+    wrist, ankle = SETS[1], replace(SETS[1], x=SETS[1].x + 1)
+    clients = clients_from_features([wrist, ankle], groups=["wrist", "ankle"], scale="none")
+    assert [client.info.id for client in clients] == [
+        *(f"wrist-s{i}" for i in (0, 2, 4)),
+        *(f"ankle-s{i}" for i in (1, 3, 5)),
+    ]
+    assert {client.info.group for client in clients} == {"wrist", "ankle"}
+    assert set(clients[3].train.x.flatten().tolist()) <= set(ankle.x.flatten().tolist())
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_people_go_where_they_are_known(turn: int) -> None:
+    """Each set with its own people keeps them, in whatever order the names come."""
+    whose = {"video": ("a", "b", "x", "y"), "flow": ("c", "d"), "audio": ("e", "f")}
+    sets = [
+        replace(made(modality, ("sit", "wave")), subjects=tuple(people[i % len(people)] for i in range(48)))  # type: ignore[arg-type]
+        for modality, people in list(whose.items())[::turn]
+    ]
+    found = [client.info.id for client in clients_from_features(sets)]
+    assert sorted(found) == sorted(f"{modality}-{who}" for modality, people in whose.items() for who in people)
+    # Those whom one set alone knows go there first, so that the others are left to the set that has nobody else.
+    two = [replace(sets[0], subjects=(*"abcdef",) * 8), replace(sets[1], subjects=(*"ab",) * 24)]
+    names = [client.info.id[-1] for client in clients_from_features(two)]
+    assert names == [*"cdef", *"ab"]
+
+
+def test_so_many_clients_of_so_many_samples() -> None:
+    clients = clients_from_features(SETS, by="equal", deal="all", clients=2, keep=1, samples=12)
+    assert [client.info.id for client in clients] == ["skeleton-0", "inertial-0"]
+    assert [(len(client.train), len(client.test)) for client in clients] == [(9, 3), (9, 3)]
+    people = clients_from_features(SETS, keep=2, samples=1000, scale="none")
+    assert [client.info.id[-2:] for client in people] == ["s0", "s2", "s1", "s3"]
+    assert [len(client.train) + len(client.test) for client in people] == [8, 8, 12, 12]
+    few, same, other = (clients_from_features(SETS, samples=6, scale="none", seed=seed)[0] for seed in (1, 1, 2))
+    assert torch.equal(few.train.x, same.train.x) and not torch.equal(few.train.x, other.train.x)
+    assert len(few.train) + len(few.test) == 6
+    assert set(few.train.x[:, 0].tolist()) | set(few.test.x[:, 0].tolist()) <= set(SETS[0].x[:, 0].tolist())
+
+
 def test_the_split_is_the_seeds_and_complete() -> None:
     one, same, other = (clients_from_features(SETS, scale="none", seed=seed) for seed in (1, 1, 2))
     assert all(torch.equal(a.test.x, b.test.x) for a, b in zip(one, same, strict=True))
@@ -121,8 +162,10 @@ def test_what_cannot_be_dealt() -> None:
     with pytest.raises(ValueError, match="skeleton features do not say who performed them"):
         clients_from_features(nameless)
     assert len(clients_from_features(nameless, by="equal", deal="all", clients=2)) == 4
-    with pytest.raises(ValueError, match="skeleton is given twice"):
+    with pytest.raises(ValueError, match="for the groups skeleton, skeleton: give each store a group of its own"):
         clients_from_features([SETS[0], SETS[0]])
+    with pytest.raises(ValueError, match="2 feature stores for the groups wrist: give each"):
+        clients_from_features(SETS, groups=["wrist"])
     with pytest.raises(ValueError, match="inertial is left without a client"):
         clients_from_features([made("skeleton", ("a", "b"), people=1), made("inertial", ("a", "b"), people=1)])
     with pytest.raises(ValueError, match="need at least 2"):

@@ -25,8 +25,11 @@ def clients_from_features(
     sets: Sequence[FeatureSet],
     *,
     by: Literal["subject", "equal"] = "subject",
+    groups: Sequence[str] = (),
     deal: Literal["alternate", "all"] = "alternate",
     clients: int = 4,
+    keep: int = 0,
+    samples: int = 0,
     test: float = 0.25,
     hold_out: int = 0,
     scale: Scale = "client",
@@ -38,11 +41,15 @@ def clients_from_features(
     for each action.
 
     Args:
-        sets: one for each modality.
+        sets: one for each group of clients: for each modality, or for each device where devices differ.
+        groups: the name of each set's group; empty: its modality.
         by: one client for each person, or each modality's samples in equal shares.
-        deal: "alternate" takes person i (of all people, sorted by name) into modality i mod M only, so that no person
-            is in two; "all" takes everybody into every modality. People of one name in two sets count as one person.
-        clients: clients of each modality, by "equal".
+        deal: "alternate" takes everybody into one set only: person i (of all people, sorted by name) into set i mod M
+            where everybody is in all, see `_deal`; "all" takes everybody into every set. People of one name in two
+            sets count as one person.
+        clients: clients of each set, by "equal".
+        keep: so many clients of each set, the first by name; 0: all.
+        samples: most samples of a client, training and test together, drawn by the seed; 0: all.
         test: share of each client's samples kept for test, of each class where possible.
         hold_out: number of hold-out subjects of each modality, the last by name: they are nobody's client, and every
             client of the modality is tested on all their samples, in place of `test`. How well a network knows people
@@ -52,11 +59,15 @@ def clients_from_features(
         seed: seed of shares and splits.
 
     Returns:
-        Clients called "<modality>-<person>" or "<modality>-<number>", with the modality as group and x (N, F).
+        Clients called "<group>-<person>" or "<group>-<number>", with x (N, F).
     """
-    twice = [name for name, count in Counter(item.modality for item in sets).items() if count > 1]
-    if not sets or twice:
-        raise ValueError(f"give one feature store for each modality; {twice[0] + ' is given twice' if twice else ''}")
+    groups = groups or [item.modality for item in sets]
+    twice = [name for name, count in Counter(groups).items() if count > 1]
+    if not sets or twice or len(groups) != len(sets):
+        raise ValueError(
+            f"{len(sets)} feature stores for the groups {', '.join(groups)}: give each store a group of its own, by "
+            "feature_groups or by the name of its folder"
+        )
     nameless = [item.modality for item in sets if not item.subjects]
     if nameless and (by == "subject" or deal == "alternate" or hold_out):
         raise ValueError(
@@ -65,32 +76,48 @@ def clients_from_features(
         )
     classes = tuple(sorted({name for item in sets for name in item.classes}))
     people = sorted({who for item in sets for who in item.subjects})
+    dealt = _deal(sets) if deal == "alternate" else [people] * len(sets)
     made: list[ClientData] = []
-    for turn, item in enumerate(sets):
-        mine = people[turn :: len(sets)] if deal == "alternate" else people
+    for item, group, mine in zip(sets, groups, dealt, strict=True):
         mine, held_out = mine[: max(len(mine) - hold_out, 0)], mine[len(mine) - hold_out :]
         used = np.flatnonzero(np.isin(item.subjects, mine)) if item.subjects else np.arange(len(item))
         unseen = np.flatnonzero(np.isin(item.subjects, held_out)) if hold_out else None
         if not len(used) or (unseen is not None and not len(unseen)):
             raise ValueError(
-                f"{item.modality} is left without a client, or without its hold-out subjects: {len(people)} people "
+                f"{group} is left without a client, or without its hold-out subjects: {len(people)} people "
                 f"are dealt to {len(sets)} modalities, and {hold_out} of each kept for test"
             )
         labels = np.array([classes.index(name) for name in item.classes], dtype=np.int64)[item.labels]
         who = np.array(item.subjects) if item.subjects else None
-        own = derive(seed, "features", item.modality)
+        own = derive(seed, "features", group)
         kind, count = ("subject", None) if by == "subject" else ("iid", clients)
         shares, names = partition.divide(
             labels[used], None if who is None else who[used], by=kind, clients=count, seed=own
         )
-        for share, name in zip(shares, names.clients, strict=True):
-            own_name = f"{item.modality}-{name}"
+        for share, name in list(zip(shares, names.clients, strict=True))[: keep or None]:
+            own_name = f"{group}-{name}"
+            if samples:
+                share = np.sort(numpy_generator(own, "samples", name).permutation(share)[:samples])
             train, other = used[share], unseen
             if other is None:
                 tested = split(labels[train], test, derive(seed, own_name))
                 train, other = train[~tested], train[tested]
-            made.append(make_client(item, (train, other), labels, own_name, classes, scale))
+            made.append(make_client(item, (train, other), labels, own_name, classes, scale, group))
     return made
+
+
+def _deal(sets: Sequence[FeatureSet]) -> list[list[str]]:
+    """The people of each set, everyone in one set only, in order of their names.
+
+    Everyone goes to the set with the fewest people so far, of those that know the person; whoever few sets know comes
+    first. So where all sets know all people, they are dealt in turn; where each has its own people, it keeps them.
+    """
+    known = [set(item.subjects) for item in sets]
+    dealt: list[list[str]] = [[] for _ in sets]
+    for who in sorted(set[str]().union(*known), key=lambda who: (sum(who in own for own in known), who)):
+        fewest = min((i for i, own in enumerate(known) if who in own), key=lambda i: len(dealt[i]))
+        dealt[fewest].append(who)
+    return [sorted(people) for people in dealt]
 
 
 def standardise(train: Tensor, test: Tensor, scale: Scale) -> tuple[Tensor, Tensor]:
@@ -139,15 +166,17 @@ def make_client(
     name: str,
     classes: tuple[str, ...],
     scale: Scale,
+    group: str = "",
 ) -> ClientData:
     """A client of some of a set's samples: `sides` are those to train and those to test on.
 
-    `labels` (N,) are those of all samples of the set, as indices into `classes`.
+    `labels` (N,) are those of all samples of the set, as indices into `classes`; `group` is the set's modality where
+    no other is given.
     """
     train, test = (torch.from_numpy(np.array(item.x[side])) for side in sides)
     halves = [
         Examples(x, torch.from_numpy(labels[side]), tuple(item.subjects[i] for i in side) if item.subjects else ())
         for x, side in zip(standardise(train, test, scale), sides, strict=True)
     ]
-    info = ClientInfo(name, item.modality, len(halves[0]), classes, (item.width,))
+    info = ClientInfo(name, group or item.modality, len(halves[0]), classes, (item.width,))
     return ClientData(info, halves[0], halves[1])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from fedaction.data.features.extract import Extractor
-from fedaction.data.features.recordings import Collection
+from fedaction.data.features.extract import Extractor, Recording
+from fedaction.data.features.recordings import Collection, warn_left_out
 from fedaction.data.features.store import FeatureSet, is_feature_store, load_features, save_features
 from fedaction.data.files import cache_root, key_of, refuse_existing
 
@@ -28,20 +28,33 @@ def extract(
         raise ValueError(f"these recordings are {collection.modality}; the extractor is for {extractor.modality}")
     if not len(collection):
         raise ValueError("there is no recording to take features of")
-    parts = []
+    parts, kept, faults = [], list[int](), list[str]()
     for first in range(0, len(collection), _BATCH):
         numbers = range(first, min(first + _BATCH, len(collection)))
-        parts.append(extractor([collection.read(i) for i in numbers]))
+        batch: list[Recording] = []
+        for i in numbers:
+            try:
+                batch.append(collection.read(i))
+                kept.append(i)
+            except (ValueError, OSError) as error:
+                if not collection.skip:
+                    raise
+                faults.append(f"{collection.names[i]}: {error}")
+        if batch:
+            parts.append(extractor(batch))
         if progress is not None:
             progress(numbers.stop, len(collection))
+    if not kept:
+        raise ValueError(f"none of the {len(collection)} recordings can be used; the first: {faults[0]}")
+    warn_left_out(faults)
     place = {name: label for label, name in enumerate(collection.classes)}
     return FeatureSet(
         modality=collection.modality,
         x=np.concatenate(parts),
-        labels=np.array([place[name] for name in collection.labels], dtype=np.int64),
+        labels=np.array([place[collection.labels[i]] for i in kept], dtype=np.int64),
         classes=collection.classes,
-        subjects=collection.subjects,
-        names=collection.names,
+        subjects=tuple(collection.subjects[i] for i in kept) if collection.subjects else (),
+        names=tuple(collection.names[i] for i in kept),
         provenance=_provenance(collection, extractor),
     )
 
@@ -54,7 +67,15 @@ def make_features(
     overwrite: bool = False,
     progress: Callable[[int, int], object] | None = None,
 ) -> tuple[FeatureSet, bool]:
-    """A feature store of recordings: the one at `out` where it was made of the same by the same, or a new one.
+    """A feature store of recordings; see `keep_features`."""
+    about = _provenance(collection, extractor)
+    return keep_features(lambda: extract(collection, extractor, progress), about, out, overwrite=overwrite)
+
+
+def keep_features(
+    make: Callable[[], FeatureSet], provenance: Mapping[str, object], out: str | Path, *, overwrite: bool = False
+) -> tuple[FeatureSet, bool]:
+    """The feature store at `out` where it has this provenance, or a new one of what `make` gives.
 
     One that was made otherwise or is damaged is refused, unless `overwrite` is set. Also says whether it is new.
     """
@@ -66,7 +87,7 @@ def make_features(
             if not overwrite:
                 raise
         else:
-            if there.provenance == _provenance(collection, extractor):
+            if there.provenance == provenance:
                 return there, False
             if not overwrite:
                 raise FileExistsError(
@@ -74,7 +95,7 @@ def make_features(
                     "ask to overwrite it"
                 )
     refuse_existing(out, overwrite, is_feature_store(out), "feature store")
-    save_features(extract(collection, extractor, progress), out, overwrite=overwrite)
+    save_features(make(), out, overwrite=overwrite)
     return load_features(out), True
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 import wave
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,17 @@ class Collection:
     read: Callable[[int], Recording] = field(repr=False)
     source: Mapping[str, Any]  # what provenance says of it, with a fingerprint of its files
     bodies: int = 1  # skeletons: the most bodies in any recording
+    skip: bool = False  # leave out, with a warning, recordings that cannot be used
 
     def __len__(self) -> int:
         return len(self.names)
+
+
+def warn_left_out(faults: Sequence[str]) -> None:
+    """Says how many samples cannot be used as they are, if any, and what is wrong with the first."""
+    if faults:
+        samples = "1 sample is" if len(faults) == 1 else f"{len(faults)} samples are"
+        warnings.warn(f"{samples} left out, or cut where the file ends; the first: {faults[0]}", stacklevel=2)
 
 
 def from_store(path: str | Path) -> Collection:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedaction.data.client import ClientData
 from fedaction.data.features import (
+    EGOCENTRIC,
+    MODALITIES,
     SENSORS,
     FeatureSet,
     Modality,
@@ -41,6 +46,8 @@ class FeatureSource(_Features):
 
     feature_paths: tuple[str, ...] = Field(min_length=1)
     """One store for each modality, made by `fedaction features`; or "public:utd_mhad": a dataset by its reader."""
+    feature_groups: tuple[str, ...] = ()
+    """What each store's clients are called; empty: its modality, or its folder's name where two stores share one."""
     feature_root: str = Field("", json_schema_extra=HOW)
     """Folder that holds a folder for each public dataset; empty: the environment variable FEDACTION_DATA."""
     feature_by: Literal["subject", "equal"] = "subject"
@@ -49,6 +56,10 @@ class FeatureSource(_Features):
     """alternate: each person is in one modality only, in turn; all: everybody is in every modality."""
     feature_clients: int = Field(4, ge=1)
     """Equal shares: clients of each modality."""
+    feature_keep: int = Field(0, ge=0)
+    """Clients of each modality that take part, the first by name; 0: all."""
+    feature_samples: int = Field(0, ge=0)
+    """Most samples of a client, training and test together, drawn at random; 0: all."""
     feature_test: float = Field(0.25, gt=0, lt=1)
     """Share of each client's samples kept for test, at random, by class where possible."""
     feature_holdout: int = Field(0, ge=0)
@@ -63,13 +74,25 @@ class FeatureSource(_Features):
                 raise ValueError(f"no reader is called {name!r}; there are {', '.join([*READERS, *SENSORS])}")
         return paths
 
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if self.feature_groups and len(self.feature_groups) != len(self.feature_paths):
+            raise ValueError(
+                f"feature_groups has {len(self.feature_groups)} names for {len(self.feature_paths)} feature_paths"
+            )
+        return self
+
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
+        sets = [self._features(path) for path in self.feature_paths]
         return clients_from_features(
-            [self._features(path) for path in self.feature_paths],
+            sets,
+            groups=self.feature_groups or name_groups(sets, self.feature_paths),
             by=self.feature_by,
             deal=self.feature_deal,
             clients=self.feature_clients,
+            keep=self.feature_keep,
+            samples=self.feature_samples,
             test=self.feature_test,
             hold_out=self.feature_holdout,
             scale=self.feature_scale,
@@ -78,12 +101,30 @@ class FeatureSource(_Features):
 
     def _features(self, path: str) -> FeatureSet:
         if not path.startswith(_PUBLIC):
+            if not Path(path).exists():
+                raise FileNotFoundError(f"there is no feature store {path}: make it with `{_how(Path(path))}`")
             return load_features(path)
         name, cache = path.removeprefix(_PUBLIC), self.feature_cache or None
         place = data_root(self.feature_root, "feature_root", (name,))
         recordings = from_public(name, place / (SENSORS[name].folder if name in SENSORS else name), cache=cache)
         extractor = built_in(recordings.modality, frames=self.frames, align=self.align, bodies=recordings.bodies)
         return take_features(recordings, extractor, cache)
+
+
+def name_groups(sets: Sequence[FeatureSet], paths: Sequence[str]) -> list[str]:
+    """The modality of each set; of sets that share one, the name of the folder."""
+    count = Counter(item.modality for item in sets)
+    return [
+        item.modality if count[item.modality] == 1 else Path(path.removeprefix(_PUBLIC)).name
+        for item, path in zip(sets, paths, strict=True)
+    ]
+
+
+def _how(path: Path) -> str:
+    """The command that makes the store at a path; of FDARN's datasets those are <dataset>/<modality>."""
+    name, modality = path.parent.name, path.name
+    source = f"{name} ROOT" if name in EGOCENTRIC else "SOURCE"
+    return f"fedaction features {source} --modality {modality if modality in MODALITIES else 'WHAT'} --out {path}"
 
 
 class StageFeatureSource(_Features):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fedaction.papers.cells import Draft
 from fedaction.papers.fdarn.items import FDARN_ITEMS
-from fedaction.papers.fdarn.setting import FdarnSetting, fdarn_setting
+from fedaction.papers.fdarn.setting import POSITIONS, SIZES, FdarnSetting, fdarn_setting
 from fedaction.papers.item import ItemRow
 from fedaction.papers.outcome import Value
-from fedaction.papers.paper import Paper, note_stand_ins
+from fedaction.papers.paper import Paper
 
 
 class _FdarnPaper(Paper[FdarnSetting]):
@@ -29,7 +29,17 @@ class _FdarnPaper(Paper[FdarnSetting]):
         return epoch * row.overrides.get("local_epochs", 2)
 
     def notes(self, draft: Draft[FdarnSetting], table: Sequence[Value]) -> list[str]:
-        return [note_stand_ins(draft.bench.setting.stand_ins), *super().notes(draft, table)]
+        return [*draft.bench.setting.remarks, *_note_sizes(draft), *super().notes(draft, table)]
+
+
+def _note_sizes(draft: Draft[FdarnSetting]) -> Iterator[str]:
+    """How many clients and samples the paper's own datasets have here, and in the paper."""
+    if draft.bench.setting.own and not draft.item.protocol:
+        for dataset in draft.bench.setting.federations:
+            clients = draft.bench.clients(draft.bench.recipe(draft.item.rows[0], POSITIONS[dataset]))
+            samples, theirs = sum(client.train + client.test for client in clients), SIZES[dataset]
+            here = f"{dataset}: {len(clients)} clients, {samples:,} samples"
+            yield f"{here}; the paper has {theirs[0]} and {theirs[1]:,}."
 
 
 FDARN = _FdarnPaper()

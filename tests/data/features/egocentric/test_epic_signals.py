@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import struct
-import wave
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedaction.data.features import built_in, clients_from_features, extract, load_features, save_features
-from fedaction.data.features.egocentric.epic_signals import Audio, FeatureFiles, Inertial, gather, read_features
+from fedaction.data.features.egocentric.epic_signals import Audio, Inertial, gather
+from fedaction.data.features.egocentric.given import FeatureFiles, read_features
 from fedaction.data.features.store import Modality
-from tests.data.features.egocentric.made import segment
+from tests.data.features.egocentric.made import pieces, segment, write_inertial, write_sound
 
 VERBS = tuple(f"verb {number}" for number in range(97))
-
-
-def write_inertial(root: Path, video: str, seconds: float = 10.0, **changes: str) -> None:
-    """Accelerometer at 200 Hz and gyroscope at 400 Hz, straight lines whose slope and start tell the axis."""
-    folder = root / video[:3] / "meta_data"
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind, name, rate, sign in (("accl", "Accl", 200, 1), ("gyro", "Gyro", 400, -1)):
-        times = np.arange(0, seconds, 1 / rate)
-        rows = [f"{1000 * t!r},{sign * t!r},{sign * (t + 10)!r},{sign * (t + 20)!r}" for t in times.tolist()]
-        header = changes.get(kind, f"Milliseconds,{name}X,{name}Y,{name}Z")
-        (folder / f"{video}-{kind}.csv").write_text("\n".join([header, *rows]) + "\n")
-
-
-def write_sound(path: Path, values: np.ndarray, rate: int = 16000, width: int = 2) -> None:
-    """Sound (samples, channels), in integers of a width of so many bytes."""
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(values.shape[1])
-        file.setsampwidth(width)
-        file.setframerate(rate)
-        file.writeframes(values.tobytes())
 
 
 def test_inertial_signals_are_cut_and_brought_to_one_rate(tmp_path: Path) -> None:
@@ -131,7 +111,7 @@ def test_features_from_both_layouts_make_a_store(tmp_path: Path) -> None:
     np.save(folder / "P01_01_0.npy", vectors[0])
     np.savez(folder / "P02_01.npz", P02_01_0=vectors[1], P02_01_1=vectors[2].astype(np.float32))
     wanted = [segment("P01_01", verb=96), segment("P02_01", 0, verb=3), segment("P02_01", 1, verb=4)]
-    features, issues = read_features(tmp_path / "features", "flow", wanted, VERBS)
+    features, issues = read_features(tmp_path / "features", "flow", pieces(wanted), VERBS, "epic")
     assert not issues
     save_features(features, tmp_path / "store")
     loaded = load_features(tmp_path / "store")
@@ -139,8 +119,8 @@ def test_features_from_both_layouts_make_a_store(tmp_path: Path) -> None:
     assert loaded.labels.tolist() == [96, 3, 4] and loaded.subjects == ("P01", "P02", "P02")
     assert loaded.names == ("P01_01_0", "P02_01_0", "P02_01_1") and loaded.classes == VERBS
     assert loaded.provenance == features.provenance
-    other, _ = read_features(tmp_path / "features", "flow", wanted[:2], VERBS)
-    assert other.provenance["source"]["sha256"] != features.provenance["source"]["sha256"]
+    other, _ = read_features(tmp_path / "features", "flow", pieces(wanted[:2]), VERBS, "epic")
+    assert other.provenance["source"]["fingerprint"] != features.provenance["source"]["fingerprint"]
 
 
 def test_bad_features_are_reported(tmp_path: Path) -> None:
@@ -155,7 +135,7 @@ def test_bad_features_are_reported(tmp_path: Path) -> None:
     np.savez(folder / "P01_03.npz", P01_03_1=np.zeros(16))
     wanted = [segment("P01_01", number) for number in range(9)]
     wanted += [segment("P01_02"), segment("P01_03"), segment("P01_04")]
-    features, issues = read_features(tmp_path, "video", wanted, VERBS)
+    features, issues = read_features(tmp_path, "video", pieces(wanted), VERBS, "epic")
     assert features.names == ("P01_01_0", "P01_01_1") and features.width == 16
     why = {issue.where: issue.detail for issue in issues}
     assert len(why) == 10 and why["P01_01_2"] == "8 numbers, where most have 16"
@@ -164,15 +144,15 @@ def test_bad_features_are_reported(tmp_path: Path) -> None:
     assert "is not a NumPy file" in why["P01_01_7"] and "is not a NumPy file" in why["P01_01_8"]
     assert "without pickled objects" in why["P01_02_0"] and "has no array P01_03_0" in why["P01_03_0"]
     assert "neither P01_04_0.npy nor P01_04.npz" in why["P01_04_0"]
-    with pytest.raises(ValueError, match=r"no audio features for any of 12 segments: P01_01_0: .*neither"):
-        read_features(tmp_path, "audio", wanted, VERBS)
+    with pytest.raises(ValueError, match=r"no audio features for any of 12 samples: P01_01_0: .*neither"):
+        read_features(tmp_path, "audio", pieces(wanted), VERBS, "epic")
 
 
 def test_pickled_arrays_in_npz_are_refused(tmp_path: Path) -> None:
     (tmp_path / "video").mkdir()
     np.savez(tmp_path / "video" / "P01_01.npz", P01_01_0=np.array([{}] * 4, dtype=object))
     with pytest.raises(ValueError, match="without pickled objects"):
-        FeatureFiles(tmp_path, "video").read(segment("P01_01"))
+        FeatureFiles(tmp_path, "video").read(*pieces([segment("P01_01")]))
 
 
 def test_from_segments_to_one_client_for_each_modality(tmp_path: Path) -> None:
@@ -188,7 +168,7 @@ def test_from_segments_to_one_client_for_each_modality(tmp_path: Path) -> None:
         (tmp_path / modality).mkdir()
         vectors = {item.name: rng.normal(size=64) for item in segments[modality]}
         np.savez(tmp_path / modality / f"{held[modality]}_101.npz", **vectors)
-        sets.append(read_features(tmp_path, modality, segments[modality], VERBS)[0])
+        sets.append(read_features(tmp_path, modality, pieces(segments[modality]), VERBS, "epic")[0])
     for modality, reader in (("audio", Audio(tmp_path)), ("inertial", Inertial(tmp_path))):
         signals = gather(reader, segments[modality], VERBS)
         sets.append(extract(signals.collection("EPIC-KITCHENS-100"), built_in(modality, width=64)))

@@ -62,7 +62,7 @@ def read(path: str | Path) -> dict[str, FeatureSet]:
             )
         names = [f"{path.stem}:{row}" for row in rows.tolist()]
         own = [labels[row] for row in rows.tolist()]
-        features[person] = given_features(held[0], values[rows], own, classes, [person] * len(rows), names, path.name)
+        features[person] = given_features(held[0], values[rows], own, classes, [person] * len(rows), names, "ego_exo")
     return features
 
 

@@ -1,29 +1,22 @@
-"""What belongs to a segment of EPIC-KITCHENS-100: features, inertial signals, sound.
+"""What belongs to a segment of EPIC-KITCHENS-100: inertial signals, sound.
 
-Each reader has `read(segment)`, whose ValueError says why there is nothing; `gather` and `read_features` do so for
-many segments and report what they left out.
+Each reader has `read(segment)`, whose ValueError says why there is nothing; `gather` does so for many segments and
+reports what it left out. Features made elsewhere are read by `given.read_features`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from fedaction.data.dataset import Issue
 from fedaction.data.features.egocentric.epic import Segment
-from fedaction.data.features.egocentric.given import check_vector, given_features
 from fedaction.data.features.egocentric.tables import AXES, Floats, Series, Signals, read_each, read_series
 from fedaction.data.features.recordings import read_wave
-from fedaction.data.features.store import FeatureSet, Modality
-from fedaction.data.files import open_npy, read_npz
+from fedaction.data.features.store import Modality
 from fedaction.data.public.files import find_named
-
-_MOST_NPZ_BYTES = 4 * 2**30
 
 
 class Inertial:
@@ -43,6 +36,7 @@ class Inertial:
         pattern = re.compile(r"(?P<name>P\d{2}_\d{3}-(?:accl|gyro)\.csv)")
         self._files = find_named(Path(root), pattern, "P01/meta_data/P01_101-accl.csv and -gyro.csv, ...")
         self._last: dict[str, Series] = {}
+        self.files = tuple(path for path, _ in self._files.values())
         self.root, self.rate_hz = Path(root), rate_hz
 
     def read(self, segment: Segment) -> Floats:
@@ -69,6 +63,7 @@ class Audio:
         """Lists the files below `root`, which must have `rate_hz` samples a second."""
         pattern = re.compile(r"(?P<name>P\d{2}_\d{2,3}\.wav)")
         self._files = find_named(Path(root), pattern, "P01_01.wav, ..., the sound of each video")
+        self.files = tuple(path for path, _ in self._files.values())
         self.root, self.rate_hz = Path(root), rate_hz
 
     def read(self, segment: Segment) -> Floats:
@@ -85,33 +80,6 @@ class Audio:
         return sound.array
 
 
-class FeatureFiles:
-    """Feature vectors made elsewhere: `<root>/<modality>/<narration_id>.npy`, or one `<video>.npz` per video.
-
-    An .npy file holds the vector (width,); an .npz file one such array per segment, by narration_id.
-    """
-
-    def __init__(self, root: str | Path, modality: Modality) -> None:
-        """Reads from the modality's folder in `root`."""
-        self.root, self.modality = Path(root), modality
-        self._last: dict[Path, dict[str, npt.NDArray[np.generic]]] = {}
-
-    def read(self, segment: Segment) -> Floats:
-        """(width,) float32."""
-        folder = self.root / self.modality
-        single, video = folder / f"{segment.name}.npy", folder / f"{segment.video}.npz"
-        if single.is_file():
-            return check_vector(open_npy(single), str(single))
-        if not video.is_file():
-            raise ValueError(f"{folder} has neither {single.name} nor {video.name}")
-        if video not in self._last:
-            # One video at a time: together they may exceed memory.
-            self._last = {video: read_npz(video, most=_MOST_NPZ_BYTES)[0]}
-        if segment.name not in self._last[video]:
-            raise ValueError(f"{video} has no array {segment.name}")
-        return check_vector(self._last[video][segment.name], f"{video}: {segment.name}")
-
-
 def gather(reader: Inertial | Audio, segments: Sequence[Segment], classes: Sequence[str]) -> Signals:
     """Signals of many segments in memory; segments without one are reported and left out."""
     kept, arrays, issues = read_each(segments, reader.read)
@@ -126,23 +94,3 @@ def gather(reader: Inertial | Audio, segments: Sequence[Segment], classes: Seque
         subjects=tuple(segment.participant for segment in kept),
         issues=tuple(issues),
     )
-
-
-def read_features(
-    root: str | Path, modality: Modality, segments: Sequence[Segment], classes: Sequence[str]
-) -> tuple[FeatureSet, tuple[Issue, ...]]:
-    """Features of many segments, and what was left out. Vectors of another width than most are left out."""
-    kept, arrays, issues = read_each(segments, FeatureFiles(root, modality).read)
-    if not kept:
-        example = f": {issues[0].where}: {issues[0].detail}" if issues else ""
-        raise ValueError(f"{root} has no {modality} features for any of {len(segments)} segments{example}")
-    width = Counter(len(array) for array in arrays).most_common(1)[0][0]
-    for segment, array in zip(kept, arrays, strict=True):
-        if len(array) != width:
-            fault = f"{len(array)} numbers, where most have {width}"
-            issues.append(Issue(kind="unreadable", where=segment.name, detail=fault))
-    kept = [segment for segment, array in zip(kept, arrays, strict=True) if len(array) == width]
-    x = np.stack([array for array in arrays if len(array) == width])
-    labels, people = [segment.verb for segment in kept], [segment.participant for segment in kept]
-    names = [segment.name for segment in kept]
-    return given_features(modality, x, labels, classes, people, names, "EPIC-KITCHENS-100"), tuple(issues)

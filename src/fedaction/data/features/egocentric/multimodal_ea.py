@@ -2,7 +2,7 @@
 
 Clips are called act<activity>seq<clip>, both of two digits from 01: sensor/act01seq01.csv, video/act01seq01.mp4. A
 sensor file has no header: 150 rows (10 a second) of 19 numbers, the phone's sensors in Android's axes and units. The
-dataset does not say who is who. Videos are listed, not read.
+dataset does not say who is who. Videos are listed here; `collect` reads them.
 """
 
 from __future__ import annotations

@@ -111,6 +111,11 @@ def read_labels(path: Path) -> Rows[Activity]:
     return parse_rows(path, columns, activity)
 
 
+def name_piece(video: str, piece: Activity) -> str:
+    """What a piece of a video is called: "v1:0-20.5"."""
+    return f"{video}:{piece.start_s:g}-{piece.stop_s:g}"
+
+
 def read(recording: VideoSignals, rate_hz: float = 30.0, heart: bool = True) -> Rows[tuple[Activity, Floats]]:
     """The labelled pieces of one video with their signals; arguments as for `read_all`."""
     if recording.acceleration is None or recording.labels is None:
@@ -133,7 +138,7 @@ def read(recording: VideoSignals, rate_hz: float = 30.0, heart: bool = True) -> 
                 signal = np.hstack([signal, rate.cut(piece.start_s, piece.stop_s, rate_hz, _HEART_HOLE_S)])
             pieces.append((piece, signal))
         except ValueError as error:
-            where = f"{recording.name}:{piece.start_s:g}-{piece.stop_s:g}"
+            where = name_piece(recording.name, piece)
             issues.append(Issue(kind="unreadable", where=where, detail=str(error)))
     return Rows(pieces, issues)
 
@@ -154,7 +159,7 @@ def read_all(root: str | Path, rate_hz: float = 30.0, heart: bool = True) -> Sig
             issues.append(Issue(kind="unreadable", where=recording.name, detail=str(error)))
             continue
         issues += rows.issues
-        kept += [(f"{recording.name}:{piece.start_s:g}-{piece.stop_s:g}", piece, signal) for piece, signal in rows]
+        kept += [(name_piece(recording.name, piece), piece, signal) for piece, signal in rows]
     classes = tuple(sorted({piece.label for _, piece, _ in kept}))
     return Signals(
         modality="inertial",

@@ -24,6 +24,9 @@ T = TypeVar("T")
 N = TypeVar("N", bound="Named")
 Floats = npt.NDArray[np.float32]
 
+KIND = "egocentric dataset"
+"""What the provenance of features calls the kind of their source."""
+
 _MOST_TABLE_BYTES = 64 * 2**20
 _MOST_SERIES_BYTES = 512 * 2**20
 _TIME = re.compile(r"(?:(?P<hours>\d{1,3}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{1,2}(?:\.\d{1,9})?)")
@@ -68,7 +71,7 @@ class Signals:
         digest = hashlib.sha256("\n".join(self.names).encode())
         for array in self.arrays:
             digest.update(np.ascontiguousarray(array).tobytes())
-        source = {"kind": "signals", "name": dataset, "fingerprint": digest.hexdigest()}
+        source = {"kind": KIND, "name": dataset, "fingerprint": digest.hexdigest()}
         return Collection(
             modality=self.modality,
             names=self.names,
