@@ -15,7 +15,7 @@ from fedaction.federation.state import Job
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
 from fedaction.server.federation import combine
-from tests.conftest import CROSS_MODAL, LABELLED, federation_for, make_method, mixed_clients
+from tests.conftest import CROSS_MODAL, LABELLED, federation_for, make_client, make_method, mixed_clients
 
 CPU = torch.device("cpu")
 TRAINING = Training(
@@ -88,7 +88,7 @@ def test_engines_agree_on_every_backbone(double, backbone):
 
 @pytest.mark.parametrize("name", LABELLED)
 def test_engines_agree(double, name):
-    clients, method = federation_for(name, model_dropout=0.2)
+    clients, method = federation_for(name, model_dropout=0.2, model_norm=True)
     # How clients are dealt to workers and to stacks is the engine's affair: all ways for one method of each kind.
     labels = ["sequential", "workers", "vectorised", "chunked"] if name in EVERY_WAY else ["sequential", "chunked"]
     made = engines(method, clients)
@@ -120,6 +120,21 @@ def test_engines_agree(double, name):
             assert one.metrics == pytest.approx(other.metrics, rel=1e-5)
         for n in server.shared:
             torch.testing.assert_close(server.shared[n], other_server.shared[n], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # skeletons are not these methods' home
+@pytest.mark.parametrize("name", ["pfedme", "perfedavg"])
+def test_engines_agree_on_what_own_steps_drop_and_normalise(double, name):
+    """A skeleton network, whose dropout and normalisation both change with every pass."""
+    clients = {client.info.id: client for client in (make_client(0, train=12), make_client(1, train=7))}
+    method = make_method(name, clients, model_dropout=0.3, pfedme_steps=2)
+    made = engines(method, clients, replace(TRAINING, batch_size=4, local_epochs=1, augment=None))
+    found = [rounds(made[label], method, clients, 1) for label in ("sequential", "chunked")]
+    for one, other in zip(found[0][0], found[1][0], strict=True):
+        for n, tensor in one.tree.items():
+            torch.testing.assert_close(
+                tensor, other.tree[n], atol=1e-9, rtol=1e-9, msg=lambda m, n=n, c=one.client: f"{c} {n}: {m}"
+            )
 
 
 # That the engines agree is tested for every method, so one of each kind is enough for the slower one here.

@@ -311,6 +311,42 @@ def test_perfedavg_personalises_on_training_samples_before_a_test(double):
         assert found.metrics["loss"] == pytest.approx(float(expected.detach()), rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
+@pytest.mark.parametrize("name", ["pfedme", "perfedavg"])
+def test_own_steps_move_normalisation_statistics_as_their_passes_do(double, name, kind):
+    """Two local steps, each with the passes of the algorithm, through a network in training mode."""
+    clients, method = federation_for(name, model_norm=True, pfedme_steps=3, pfedme_lr=0.05, perfedavg_alpha=0.3)
+    job, net = by_hand(method, clients)
+    w = {n: p.detach().clone() for n, p in net.named_parameters()}
+    theta = {n: t.clone() for n, t in w.items()}
+
+    def descend_from(start, g, *, rate, pull):
+        return {n: t - rate * (g[n] + pull * (15.0 * (t - w[n]) + 0.001 * t)) for n, t in start.items()}
+
+    def slope_at(values, batch, rows=slice(None)):
+        with torch.no_grad():
+            for n, p in net.named_parameters():
+                p.copy_(values[n])
+        return slope(net, batch, rows)
+
+    train, training = clients["client-1"].train, replace(PLAIN, batch_size=6)
+    for rows in plan_batches(training, job, len(train)):
+        batch = Batch(train.x[rows], train.y[rows])
+        if name == "pfedme":
+            for _ in range(3):
+                theta = descend_from(theta, slope_at(theta, batch), rate=0.05, pull=1)
+            w = {n: t - 15.0 * 0.1 * (t - theta[n]) for n, t in w.items()}
+        else:
+            ahead = descend_from(w, slope_at(w, batch, slice(0, 3)), rate=0.3, pull=0)
+            w = descend_from(w, slope_at(ahead, batch, slice(3, 6)), rate=0.1, pull=0)
+    engine = kind(method, clients, training, CPU)
+    (update,) = engine.train([job])
+    kept = engine.store.pending(job.client)
+    for statistic in ("encoder.norm.running_mean", "encoder.norm.running_var"):
+        torch.testing.assert_close(kept[statistic], tensors_of(net)[statistic])
+    torch.testing.assert_close(update.tree["encoder.enter.weight"], w["encoder.enter.weight"])
+
+
 def test_lg_fedavg_shares_what_reads_the_features():
     _, method = federation_for("lgfedavg")
     scopes = method.scopes_of("client-0")

@@ -66,9 +66,9 @@ class _Resident:
     ) -> None:
         self.module, self.compile = module, compile
         self.compiled = None if compile is None else compile(module)
-        self.tensors: Tree = tensors_of(module)
-        self.trained = frozenset(name for name, _ in module.named_parameters())
         self.dropouts = {name: module.get_buffer(name) for name in dropout_buffers(module)}
+        self.tensors: Tree = {**tensors_of(module), **self.dropouts}
+        self.trained = frozenset(name for name, _ in module.named_parameters())
         self.optimisers: dict[object, torch.optim.SGD] = {}
         self.recorded: dict[object, RecordedStep] = {}
 
