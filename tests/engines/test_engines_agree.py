@@ -122,6 +122,29 @@ def test_engines_agree(double, name):
             torch.testing.assert_close(server.shared[n], other_server.shared[n], atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.parametrize("clip_by", ["network", "module"])
+def test_a_norm_is_clipped_over_the_network_or_over_each_module(double, clip_by):
+    """One step of plain SGD at rate 1 moves what is clipped together by exactly the norm that it is clipped to."""
+    clients, method = federation_for("fdarn", model_norm=True)
+    training = Training(seed=3, batch_size=32, lr=1.0, momentum=0.0, weight_decay=0.0, clip_norm=1e-3)
+    server, found = initial_state(method, 3), []
+    for engine in (SequentialEngine, VectorisedEngine):
+        jobs = jobs_of(method, server, clients)
+        updates = list(engine(method, clients, replace(training, clip_by=clip_by), CPU).train(jobs))
+        found.append(updates)
+        for job, update in zip(jobs, updates, strict=True):
+            squares: dict[str, float] = {}
+            for name in method.trained:
+                module = name.partition(".")[0] if clip_by == "module" else ""
+                moved = float((update.tree[name] - job.payload[name]).square().sum())
+                squares[module] = squares.get(module, 0.0) + moved
+            assert len(squares) == (5 if clip_by == "module" else 1)
+            assert all(value**0.5 == pytest.approx(1e-3, rel=1e-2) for value in squares.values()), squares
+    for one, other in zip(*found, strict=True):
+        for name, tensor in one.tree.items():
+            torch.testing.assert_close(tensor, other.tree[name], atol=TOLERANCE, rtol=TOLERANCE)
+
+
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # skeletons are not these methods' home
 @pytest.mark.parametrize("name", ["pfedme", "perfedavg"])
 def test_engines_agree_on_what_own_steps_drop_and_normalise(double, name):

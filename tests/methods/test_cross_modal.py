@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Examples
 from fedaction.engines.base import Applied, Training, plan_batches
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
@@ -68,9 +70,10 @@ def test_aggregation_is_eqs_11_and_12(double):
         torch.testing.assert_close(after.groups[modality]["private.head.weight"], mean)
 
 
-def test_the_loss_is_eqs_9_and_10(double):
-    """One backward pass gives each tensor the gradient of its own objective."""
-    clients, method = federation_for("fdarn")
+@pytest.mark.parametrize("rescale", [False, True])
+def test_the_loss_is_eqs_9_and_10(double, rescale):
+    """One backward pass gives each tensor the gradient of its own objective, gamma_2 to the letter or over alpha."""
+    clients, method = federation_for("fdarn", fdarn_rescale=rescale, model_norm=True)
     batch, info = first_batch(clients), clients["client-1"].info  # the second modality: wrist
     net = fresh(method, info, 3)
     total, metrics = method.loss(applied(net), applied(net), batch)
@@ -82,13 +85,55 @@ def test_the_loss_is_eqs_9_and_10(double):
     W = net.discriminator.W
     l_ama, l_ams = (angular_margin(net(h, part="sphere"), W, 1) for h in (h_a, h_e))
     l_sp, l_sep = spread_out(W), separation(h_a, h_e)
-    encoders = l_c + s.fdarn_separation * l_sep + s.fdarn_adversary * (l_sp - l_ama + l_ams)  # Eq. 9
+    gamma_2 = s.fdarn_adversary / s.fdarn_scale if rescale else s.fdarn_adversary
+    encoders = l_c + s.fdarn_separation * l_sep + gamma_2 * (l_sp - l_ama + l_ams)  # Eq. 9
     discriminator = l_sp + l_ama + l_ams  # Eq. 10
     for name, parameter in net.named_parameters():
         objective = discriminator if name.startswith("discriminator") else encoders
         (expected,) = torch.autograd.grad(objective, parameter, retain_graph=True)
         torch.testing.assert_close(found[name], expected, atol=1e-10, rtol=1e-10, msg=name)
     assert float(metrics["margin_altruistic"].detach()) == pytest.approx(float(l_ama.detach()))
+
+
+def test_a_cross_entropy_s_gradient_is_not_divided_by_a_scale_that_it_does_not_have(double):
+    found = []
+    for rescale in (False, True):
+        clients, method = federation_for("fdarn", fdarn_rescale=rescale, fdarn_loss="cross_entropy")
+        net = fresh(method, clients["client-1"].info, 3)
+        method.loss(applied(net), applied(net), first_batch(clients))[0].backward()
+        found.append(net.altruistic.enter.weight.grad)
+    assert torch.equal(found[0], found[1])
+
+
+def few_samples():
+    """Four clients of two modalities with two training samples of each of twelve classes."""
+    clients = {}
+    for number in range(4):
+        group, random = ("camera", "wrist")[number % 2], generator(8, "few", number)
+        centres = torch.randn(12, 64, generator=generator(9, group))
+        parts = []
+        for each in (2, 4):
+            y = torch.arange(12).repeat(each)
+            parts.append(Examples(centres[y] + torch.randn(len(y), 64, generator=random), y))
+        info = ClientInfo(f"client-{number}", group, len(parts[0]), tuple(map(str, range(12))), (64,))
+        clients[info.id] = ClientData(info, *parts)
+    return clients
+
+
+def test_the_discriminator_does_not_stop_the_learning_of_activities():
+    """With one norm over all modules, and gamma_2 to the letter, it leaves hardly any step to the classifiers."""
+    clients, means = few_samples(), {}
+    for clip_by, rescale in (("network", False), ("module", True)):
+        keys = {**VECTORS, "model_features": 64, "model_hidden": 64, "model_norm": True, "fdarn_sphere": 128}
+        method = make_method("fdarn", clients, **keys, fdarn_rescale=rescale)
+        training = Training(seed=0, batch_size=8, lr=0.05, clip_norm=2.0, weight_decay=1e-5, clip_by=clip_by)
+        engine, server = SequentialEngine(method, clients, training, CPU), initial_state(method, 0)
+        for round in range(1, 21):
+            updates = list(engine.train(jobs_of(method, server, clients, round)))
+            server = combine(method, server, updates)
+        tests = engine.evaluate(jobs_of(method, server, clients))
+        means[clip_by] = sum(test.metrics["accuracy"] for test in tests) / 4
+    assert means["network"] < 0.25 and means["module"] > 0.5, means  # chance: 0.083
 
 
 def test_a_prediction_adds_probabilities(double):

@@ -85,6 +85,7 @@ class Assembly:
             nesterov=run.nesterov,
             weight_decay=run.weight_decay,
             clip_norm=run.clip_norm,
+            clip_by=run.clip_by,
             augment=Augment(run.augment_shear, run.augment_crop) if run.augment and skeletons else None,
         )
 

@@ -25,7 +25,7 @@ _SCALES: dict[Scale, dict[str, Any]] = {
         **{"model_features": 8, "model_hidden": 8},
     },
     "small": {
-        **{"rounds": 60, "evaluate_every": 5, "batch_size": 32, "lr": 0.05, "clip_norm": 2.0},
+        **{"rounds": 60, "evaluate_every": 5, "batch_size": 32, "lr": 0.05, "clip_norm": 2.0, "clip_by": "module"},
         **{"model_features": 256, "model_hidden": 256},
     },
     "paper": {"rounds": 300, "evaluate_every": 10, "batch_size": 32, "lr": 0.01, "engine": "vectorised"},
