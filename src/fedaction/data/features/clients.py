@@ -44,10 +44,10 @@ def clients_from_features(
             is in two; "all" takes everybody into every modality. People of one name in two sets count as one person.
         clients: clients of each modality, by "equal".
         test: share of each client's samples kept for test, of each class where possible.
-        hold_out: number of hold-out subjects of each modality, the last by name: they are nobody's client, and every
-            client of the modality is tested on all their samples, in place of `test`. How well a network knows people
-            it has met says little about others: a person's own repetitions are much alike. Not by the seed, so that
-            seeds have one list of clients.
+        hold_out: number of hold-out subjects, the last of all people by name, the same for every modality: they are
+            nobody's client, the others are dealt, and every client is tested on all that its modality has of them, in
+            place of `test`. How well a network knows people it has met says little about others: a person's own
+            repetitions are much alike. Not by the seed, so that seeds have one list of clients.
         scale: see `standardise`.
         seed: seed of shares and splits.
 
@@ -65,16 +65,18 @@ def clients_from_features(
         )
     classes = tuple(sorted({name for item in sets for name in item.classes}))
     people = sorted({who for item in sets for who in item.subjects})
+    held_out = people[max(len(people) - hold_out, 0) :]
+    dealt = people[: len(people) - len(held_out)]
     made: list[ClientData] = []
     for turn, item in enumerate(sets):
-        mine = people[turn :: len(sets)] if deal == "alternate" else people
-        mine, held_out = mine[: max(len(mine) - hold_out, 0)], mine[len(mine) - hold_out :]
+        mine = dealt[turn :: len(sets)] if deal == "alternate" else dealt
         used = np.flatnonzero(np.isin(item.subjects, mine)) if item.subjects else np.arange(len(item))
         unseen = np.flatnonzero(np.isin(item.subjects, held_out)) if hold_out else None
         if not len(used) or (unseen is not None and not len(unseen)):
             raise ValueError(
-                f"{item.modality} is left without a client, or without its hold-out subjects: {len(people)} people "
-                f"are dealt to {len(sets)} modalities, and {hold_out} of each kept for test"
+                f"{item.modality} is left without a client, or without a test: of {len(people)} people, "
+                f"{', '.join(held_out) or 'nobody'} are held out for the tests of all {len(sets)} modalities, and "
+                f"{', '.join(mine) or 'nobody'} are left for its clients; hold out fewer people"
             )
         labels = np.array([classes.index(name) for name in item.classes], dtype=np.int64)[item.labels]
         who = np.array(item.subjects) if item.subjects else None

@@ -52,7 +52,7 @@ class FeatureSource(_Features):
     feature_test: float = Field(0.25, gt=0, lt=1)
     """Share of each client's samples kept for test, at random, by class where possible."""
     feature_holdout: int = Field(0, ge=0)
-    """People of each modality who are nobody's client; all its clients are tested on them, not by feature_test."""
+    """People, the last by name, who are nobody's client in any modality; all clients are tested on them alone."""
 
     @field_validator("feature_paths")
     @classmethod

@@ -87,7 +87,7 @@ def fdarn_setting(data: str, scale: str) -> FdarnSetting:
             **{"data": "features", "feature_paths": ("public:utd_mhad", "public:utd_inertial")},
             **{"feature_by": "subject", "feature_deal": "alternate", "feature_holdout": 2},
         }
-        about = "real recordings: UTD-MHAD, tested on two people whom nobody trains on"
+        about = "real recordings: UTD-MHAD, six people, all tested on the other two, whom nobody trains on"
         return _setting(data, size, about, ("skeleton", "inertial"), source)
     return _folder(data, size)
 
