@@ -145,11 +145,31 @@ def test_a_prediction_adds_probabilities(double):
     torch.testing.assert_close(net(x).exp(), (shared + private) / 2)
 
 
+@pytest.mark.parametrize(("without", "part"), [("psi_sc_at_test", "private"), ("psi_pc_at_test", "shared")])
+def test_a_classifier_can_be_trained_and_not_asked(double, without, part):
+    clients, method = federation_for("fdarn", fdarn_without=without)
+    job, net = by_hand(method, clients)
+    x = clients["client-1"].test.x
+    h = net(x, part="egocentric" if part == "private" else "altruistic")
+    torch.testing.assert_close(net(x), F.log_softmax(net(h, part=part), -1))
+    for engine in (SequentialEngine, VectorisedEngine):
+        (update,) = engine(method, clients, PLAIN, CPU).train([job])
+        for head in ("shared.head.weight", "private.head.weight"):
+            assert not torch.equal(update.tree[head], job.payload[head]), head
+
+
+EVERY_TERM = "ce_shared ce_private separation margin spread"
+
+
 @pytest.mark.parametrize(
     ("without", "parts", "terms"),
     [
         ("psi_sc", "altruistic egocentric private discriminator", "ce_private separation margin spread"),
         ("psi_pc", "altruistic egocentric shared discriminator", "ce_shared separation margin spread"),
+        *(
+            (f"psi_{which}_at_test", "altruistic egocentric shared private discriminator", EVERY_TERM)
+            for which in ("sc", "pc")
+        ),
         ("phi_a", "egocentric private", "ce_private"),
         ("phi_e", "altruistic shared discriminator", "ce_shared margin spread"),
         ("psi_md", "altruistic egocentric shared private", "ce_shared ce_private separation"),

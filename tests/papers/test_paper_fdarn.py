@@ -55,7 +55,7 @@ def test_rows_and_columns_are_the_papers():
     for name in ("table3", "table4", "fig3", "fig4"):
         assert [column.label for column in ITEMS[f"fdarn/{name}"].columns] == list(MODALITIES)
     left_out = [row.overrides.get("fdarn_without") for row in ITEMS["fdarn/table3"].rows]
-    assert left_out == ["psi_sc", "psi_pc", "phi_a", "phi_e", "psi_md", "L_sep", "L_sp", None]
+    assert left_out == ["psi_sc_at_test", "psi_pc_at_test", "phi_a", "phi_e", "psi_md", "L_sep", "L_sp", None]
     epochs = [row.label for row in ITEMS["fdarn/fig4"].rows]
     assert len(epochs) == 36 and epochs[-4:] == [("FDARN", n) for n in "1234"]
 
@@ -120,6 +120,14 @@ def test_the_papers_scale():
     assert (recipe.run.lr, recipe.run.batch_size, recipe.run.rounds * recipe.run.local_epochs) == (0.01, 32, 300)
 
 
+def test_at_the_papers_scale_networks_have_no_normalisation_but_fedbns():
+    for scale, normalised in (("small", set(METHODS)), ("paper", {"fedbn"})):
+        made = bench(ITEMS["fdarn/table1"], scale=scale)
+        recipes = {row.method: made.recipe(row) for row in ITEMS["fdarn/table1"].rows}
+        assert {name for name, recipe in recipes.items() if recipe.flat()["model_norm"]} == normalised
+    assert recipes["fdarn"].flat()["stage_modalities"] == ("video", "flow", "audio", "inertial")
+
+
 def test_a_setting_is_one_papers():
     for name, other in (("fdarn/table1", "fsar/table1"), ("fsar/table1", "fdarn/table1")):
         with pytest.raises(RecipeError, match=f"{name}: the setting is one for the items of {other.split('/')[0]}"):
@@ -176,7 +184,7 @@ def test_one_client_of_each_modality(tmp_path, people: bool):
     options = ("--rows", "FDARN", "--data", tmp_path / "four", "--out", tmp_path / "out", "--json")
     for item, count in (("fdarn/table2", 1), ("fdarn/table1", 1 if people else 4)):
         made = document(call(item, *options))
-        assert [record["client"] for record in made["table"] if record["n"]] == ["video", "flow", "audio", "inertial"]
+        assert [record["client"] for record in made["table"] if record["n"]] == ("video", "flow", "audio", "inertial")
         (path,) = (tmp_path / "out" / "runs").glob(f"*-{made['runs'][0]['configuration']}/seed-0/recipe.toml")
         assert len(load_recipe(path).source.load(0)) == 4 * count
 

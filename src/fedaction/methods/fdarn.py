@@ -22,8 +22,13 @@ from fedaction.methods.network import build_encoder
 from fedaction.methods.settings import NetworkSettings
 from fedaction.methods.spherical import SeparationForm, angular_margin, scaled_gradient, separation, spread_out
 from fedaction.models.fdarn import FDARNNetwork as Network
+from fedaction.models.fdarn import Streams
 
-Without = Literal["nothing", "psi_sc", "psi_pc", "phi_a", "phi_e", "psi_md", "L_sep", "L_sp"]
+Without = Literal[
+    "nothing", "psi_sc", "psi_pc", "psi_sc_at_test", "psi_pc_at_test", "phi_a", "phi_e", "psi_md", "L_sep", "L_sp"
+]
+_BUILT: dict[str, Streams] = {"phi_a": "private", "phi_e": "shared", "psi_sc": "private", "psi_pc": "shared"}
+_ASKED: dict[str, Streams] = {"psi_sc_at_test": "private", "psi_pc_at_test": "shared"}
 
 
 class FDARNSettings(NetworkSettings):
@@ -50,7 +55,8 @@ class FDARNSettings(NetworkSettings):
     fdarn_loss: Literal["sphere", "cross_entropy"] = "sphere"
     """The discriminator's loss: on the sphere (L_md), or a plain cross-entropy (Table 4)."""
     fdarn_without: Without = "nothing"
-    """A row of Table 3: what is left out. phi_a goes with psi_sc, phi_e with psi_pc."""
+    """A row of Table 3: what is left out. phi_a goes with psi_sc, phi_e with psi_pc; psi_sc or psi_pc alone goes with
+    its loss, or, _at_test, is trained and not asked."""
 
 
 class FDARN(Method):
@@ -68,7 +74,6 @@ class FDARN(Method):
     def build(self, client: ClientInfo) -> nn.Module:
         """The five modules, or what the ablation leaves of them."""
         s, without = self.settings, self.settings.fdarn_without
-        alone = {"phi_a": "private", "phi_e": "shared", "psi_sc": "private", "psi_pc": "shared"}
         return Network(
             None if without == "phi_a" else build_encoder(client, s),
             None if without == "phi_e" else build_encoder(client, s),
@@ -78,7 +83,8 @@ class FDARN(Method):
             features=s.model_features,
             hidden=s.model_hidden,
             sphere=s.fdarn_sphere,
-            streams=alone.get(without, "both"),  # pyright: ignore[reportArgumentType]
+            streams=_BUILT.get(without, "both"),
+            predicts=_ASKED.get(without),
         )
 
     def scopes(self) -> ScopeTable:
