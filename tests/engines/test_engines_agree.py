@@ -168,7 +168,7 @@ def test_engines_agree_on_what_own_steps_drop_and_normalise(double, name):
 def test_training_lowers_the_loss_and_changes_nothing_it_was_given(name, label):
     clients, method = federation_for(name, few=True, lambda_reg=0.0)
     # Small perceptrons start slowly; some would diverge at the rate that others need.
-    rates = {"pfedme": 0.12, "lgfedavg": 0.1, "fedrep": 0.1, "fdarn": 0.03}
+    rates = {"pfedme": 0.12, "lgfedavg": 0.1, "fedrep": 0.1, "fdarn": 0.03, "fedavg_within": 0.1, "fedavg_pair": 0.1}
     lr = rates.get(name, 0.3) if name in CROSS_MODAL else 0.05
     engine = engines(method, clients, Training(seed=0, batch_size=4, local_epochs=4, lr=lr))[label]
     server = initial_state(method, 0)

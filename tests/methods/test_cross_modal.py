@@ -485,6 +485,35 @@ def test_meta_har_fits_its_head_to_training_samples():
         assert sum(item.metrics["accuracy"] for item in found) / len(found) > 0.6, kind
 
 
+@pytest.mark.parametrize("name", ["fedavg_within", "fedavg_pair"])
+def test_fedavg_within_a_modality_shares_with_nobody_else(double, name):
+    clients, method = federation_for(name, model_norm=True)
+    server = initial_state(method, 3)
+    assert not server.shared and {s for s in method.scopes_of("client-0").values()} == {Scope.GROUP, Scope.LOCAL}
+    jobs = jobs_of(method, server, clients)
+    everybody = combine(method, server, SequentialEngine(method, clients, PLAIN, CPU).train(jobs))
+    wrists = [job for job in jobs if job.group == "wrist"]
+    alone = combine(method, server, SequentialEngine(method, clients, PLAIN, CPU).train(wrists))
+    for n, tensor in everybody.groups["wrist"].items():
+        torch.testing.assert_close(tensor, alone.groups["wrist"][n])
+        assert not n.endswith("weight") or not torch.equal(tensor, server.groups["wrist"][n]), n
+
+
+def test_a_pair_is_two_networks_that_do_not_learn_from_each_other(double):
+    clients, method = federation_for("fedavg_pair", model_norm=True)
+    _, net = by_hand(method, clients)
+    assert not torch.equal(net.first.encoder.enter.weight, net.second.encoder.enter.weight)
+    x, batch = clients["client-1"].test.x, first_batch(clients)
+    loss, _ = method.loss(applied(net), applied(net), batch)
+    loss.backward()
+    found = net.second.encoder.enter.weight.grad.clone()
+    alone = F.cross_entropy(net.second(batch.x), batch.y)
+    torch.testing.assert_close(found, torch.autograd.grad(alone, net.second.encoder.enter.weight)[0])
+    net.eval()
+    mean = (net.first(x).softmax(-1) + net.second(x).softmax(-1)) / 2
+    torch.testing.assert_close(net(x).exp(), mean)
+
+
 def test_fedbn_needs_something_to_keep():
     clients = vector_clients()
     with pytest.raises(ValueError, match="model_norm = true"):

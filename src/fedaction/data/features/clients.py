@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedaction.data import partition
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.features.fewer import Fewer
 from fedaction.data.features.store import FeatureSet
 from fedaction.data.samples import Examples
 from fedaction.federation.seeds import derive, numpy_generator
@@ -29,6 +30,7 @@ def clients_from_features(
     clients: int = 4,
     test: float = 0.25,
     hold_out: int = 0,
+    fewer: Fewer | None = None,
     scale: Scale = "client",
     seed: int = 0,
 ) -> list[ClientData]:
@@ -48,6 +50,7 @@ def clients_from_features(
             nobody's client, the others are dealt, and every client is tested on all that its modality has of them, in
             place of `test`. How well a network knows people it has met says little about others: a person's own
             repetitions are much alike. Not by the seed, so that seeds have one list of clients.
+        fewer: what is taken away from training.
         scale: see `standardise`.
         seed: seed of shares and splits.
 
@@ -67,6 +70,8 @@ def clients_from_features(
     people = sorted({who for item in sets for who in item.subjects})
     held_out = people[max(len(people) - hold_out, 0) :]
     dealt = people[: len(people) - len(held_out)]
+    if fewer is not None:
+        fewer.check([item.modality for item in sets], len(classes))
     made: list[ClientData] = []
     for turn, item in enumerate(sets):
         mine = dealt[turn :: len(sets)] if deal == "alternate" else dealt
@@ -91,7 +96,10 @@ def clients_from_features(
             if other is None:
                 tested = split(labels[train], test, derive(seed, own_name))
                 train, other = train[~tested], train[tested]
-            made.append(make_client(item, (train, other), labels, own_name, classes, scale))
+            sides = (train, other)
+            if fewer is not None:
+                sides = fewer.choose(sides, labels, len(classes), modality=item.modality, name=own_name, seed=seed)
+            made.append(make_client(item, sides, labels, own_name, classes, scale))
     return made
 
 

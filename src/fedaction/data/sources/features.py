@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -17,6 +18,7 @@ from fedaction.data.features import (
     load_features,
     take_features,
 )
+from fedaction.data.features.fewer import Fewer
 from fedaction.data.public.readers import READERS
 from fedaction.data.sources.base import SequenceSource, Tell, data_root
 from fedaction.federation.settings import HOW
@@ -32,8 +34,25 @@ class _Features(SequenceSource):
 
     feature_scale: Literal["client", "unit", "none"] = "client"
     """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
+    feature_shots: int = Field(0, ge=0)
+    """Most training samples of a class at a client, drawn at random; 0: all. Tests stay as they are."""
+    feature_missing: tuple[str, ...] = ()
+    """As "inertial:9": inertial clients never train on nine classes, drawn at random, and are tested on those."""
     feature_cache: str = Field("", json_schema_extra=HOW)
     """Folder where features are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+    @field_validator("feature_missing")
+    @classmethod
+    def _counted(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        for word in words:
+            if not re.fullmatch(r"\w+:[1-9][0-9]{0,3}", word):
+                raise ValueError(f'{word!r} is no modality and number of classes; write it as "inertial:9"')
+        return words
+
+    @property
+    def _fewer(self) -> Fewer:
+        pairs = (word.split(":") for word in self.feature_missing)
+        return Fewer(self.feature_shots, {modality: int(count) for modality, count in pairs})
 
 
 class FeatureSource(_Features):
@@ -72,6 +91,7 @@ class FeatureSource(_Features):
             clients=self.feature_clients,
             test=self.feature_test,
             hold_out=self.feature_holdout,
+            fewer=self._fewer,
             scale=self.feature_scale,
             seed=seed,
         )
@@ -126,6 +146,7 @@ class StageFeatureSource(_Features):
             align=self.align,
             heterogeneity=self.stage_heterogeneity,
             noise=self.stage_noise,
+            fewer=self._fewer,
             scale=self.feature_scale,
             cache=self.feature_cache or None,
             progress=tell,
