@@ -124,7 +124,7 @@ class FDARN(Method):
             weight = s.fdarn_adversary / s.fdarn_scale if scaled else s.fdarn_adversary
             for name, h, factor in (("altruistic", h_a, -weight), ("egocentric", h_e, weight)):
                 if h is not None:
-                    margin, seen = self._discriminate(net, scaled_gradient(h, factor))
+                    margin, seen = self.discriminate(net, scaled_gradient(h, factor))
                     metrics |= {f"margin_{name}": margin, f"seen_{name}": seen}
                     total = total + margin
             if s.fdarn_loss == "sphere" and without != "L_sp":
@@ -132,7 +132,7 @@ class FDARN(Method):
                 total = total + metrics["spread"]
         return total, metrics
 
-    def _discriminate(self, net: Net, h: Tensor) -> tuple[Tensor, Tensor]:
+    def discriminate(self, net: Net, h: Tensor) -> tuple[Tensor, Tensor]:
         """Eqs. 5 and 6 (or a cross-entropy) on a batch's features; and the share whose modality is recognised."""
         s, own = self.settings, net(h, part="own")
         if s.fdarn_loss == "cross_entropy":
