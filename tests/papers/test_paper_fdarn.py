@@ -184,7 +184,7 @@ def test_one_client_of_each_modality(tmp_path, people: bool):
     options = ("--rows", "FDARN", "--data", tmp_path / "four", "--out", tmp_path / "out", "--json")
     for item, count in (("fdarn/table2", 1), ("fdarn/table1", 1 if people else 4)):
         made = document(call(item, *options))
-        assert [record["client"] for record in made["table"] if record["n"]] == ("video", "flow", "audio", "inertial")
+        assert [record["client"] for record in made["table"] if record["n"]] == ["video", "flow", "audio", "inertial"]
         (path,) = (tmp_path / "out" / "runs").glob(f"*-{made['runs'][0]['configuration']}/seed-0/recipe.toml")
         assert len(load_recipe(path).source.load(0)) == 4 * count
 
