@@ -92,7 +92,7 @@ def vector_clients(widths: tuple[int, int] = (10, 10)) -> dict[str, ClientData]:
     return clients
 
 
-CROSS_MODAL = ("fdarn", "pfedme", "perfedavg", "lgfedavg", "fedrep", "metahar")
+CROSS_MODAL = ("fdarn", "pfedme", "perfedavg", "lgfedavg", "fedrep", "metahar", "fedavg_within", "fedavg_pair")
 """Methods whose home is feature vectors; the others' is skeletons."""
 
 

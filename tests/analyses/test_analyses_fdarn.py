@@ -12,10 +12,12 @@ import torch
 
 from fedaction.analyses import Analysed, analyse, modalities
 from fedaction.analyses.study import NotApplicable, Study
+from fedaction.data.features import clients_from_features
 from fedaction.evaluation.probe import principal, probe_accuracy
-from fedaction.methods.start import fresh
+from fedaction.methods.start import fresh, initial_state
 from fedaction.runs import parse_recipe, run_study
 from fedaction.runs.metrics import read_rows
+from tests.data.features.test_feature_clients import SETS
 
 NAMES = ["subspaces", "discriminator"]
 STAGE: dict[str, Any] = {
@@ -103,7 +105,8 @@ def test_probes_read_the_clients_own_features_of_their_test_samples(run, done):
         assert own["activity"]["chance"] == pytest.approx(int(activity.bincount().max()) / 48, abs=1e-5)
         assert own["variance"] == pytest.approx(principal(pooled)[1].tolist(), abs=1e-4)
     assert found["subspaces"]["altruistic"] != found["subspaces"]["egocentric"]
-    assert [row[0] for row in done.records["subspaces"]["table"]["rows"]] == list(seen)
+    names = [row[0] for row in done.records["subspaces"]["table"]["rows"]]
+    assert names == [*seen, *(f"{subspace}, untrained" for subspace in seen)]
     text = "".join(ElementTree.fromstring(done.pictures["subspaces"].read_bytes()).itertext())
     for words in (
         "altruistic, by modality",
@@ -112,6 +115,51 @@ def test_probes_read_the_clients_own_features_of_their_test_samples(run, done):
         fdarn.clients[CLIENTS[0]].info.classes[0],
     ):
         assert words in text
+
+
+def test_the_control_is_the_network_that_training_started_from(run, done):
+    fdarn = Study(run).trained("fdarn")
+    start = initial_state(fdarn.method, 0)
+    features = []
+    for client in CLIENTS:
+        info = fdarn.clients[client].info
+        module = fresh(fdarn.method, info, 9)
+        module.load_state_dict({**module.state_dict(), **fdarn.method.served(start, info)})
+        with torch.no_grad():
+            features.append(module.eval()(fdarn.clients[client].test.x, part="altruistic"))
+    pooled, modality = torch.cat(features), torch.tensor([0] * 24 + [1] * 24)
+    own = values(run, "subspaces")["subspaces"]["altruistic, untrained"]
+    assert own["modality"]["accuracy"] == pytest.approx(probe_accuracy(pooled, modality), abs=1e-5)
+    assert own["variance"] == pytest.approx(principal(pooled)[1].tolist(), abs=1e-4)
+
+
+def test_a_recording_that_several_clients_are_tested_on_counts_once():
+    shared = {c.info.id: c for c in clients_from_features(SETS, deal="all", hold_out=2)}
+    rows = modalities._each_once(shared)
+    for modality in ("skeleton", "inertial"):
+        own = {name: client for name, client in shared.items() if client.info.group == modality}
+        tests = {len(client.test) for client in own.values()}
+        assert len(own) == 4 and len(tests) == 1
+        assert sorted(row for name in own for row in rows[name]) == list(range(tests.pop()))
+    apart = {c.info.id: c for c in clients_from_features(SETS)}
+    assert all(len(own) == len(apart[name].test) for name, own in modalities._each_once(apart).items())
+
+
+def test_the_servers_discriminator_is_asked_about_test_samples(run, done):
+    fdarn, found = Study(run).trained("fdarn"), values(run, "discriminator")["averaged"]
+    place = {"inertial": 0, "skeleton": 1}
+    for subspace in ("altruistic", "egocentric"):
+        shares: dict[str, list[float]] = {"inertial": [], "skeleton": []}
+        for client in CLIENTS:
+            module, own = fresh(fdarn.method, fdarn.clients[client].info, 9), fdarn.clients[client]
+            module.load_state_dict(dict(fdarn.tensors(client)))
+            with torch.no_grad():
+                point = module.eval()(module(own.test.x, part=subspace), part="sphere")
+                nearest = (point @ torch.nn.functional.normalize(module.discriminator.W, dim=0)).argmax(-1)
+            shares[own.info.group].append(float((nearest == place[own.info.group]).float().mean()))
+        assert found[subspace] == pytest.approx({m: statistics.fmean(s) for m, s in shares.items()}, abs=1e-4)
+    rows = done.records["discriminator"]["table"]["rows"]
+    assert [row[0].partition(",")[0] for row in rows[-2:]] == ["recognised after averaging"] * 2
 
 
 def test_the_discriminators_curves_are_means_over_clients_and_seeds(run, done):
@@ -151,7 +199,7 @@ def test_many_samples_and_activities_are_thinned_out_in_the_picture_only(run, do
     monkeypatch.setattr(modalities, "_NAMED", 2)
     thin = analyse(copy, ["subspaces"])
     assert thin.records["subspaces"]["values"] == done.records["subspaces"]["values"]
-    assert thin.records["subspaces"]["notes"][1:] == (
+    assert thin.records["subspaces"]["notes"][2:] == (
         "Drawn: 10 of 48 samples, at random.",
         "Activities are not named: there are 3.",
     )
@@ -169,14 +217,14 @@ def test_a_run_of_another_method_says_so(run, done, tmp_path):
 
 def test_what_an_ablation_leaves_is_looked_at_even_as_a_baseline(cache, tmp_path):
     found = analyse(trained(tmp_path, cache, method="fedavg", baselines=["fdarn"], fdarn_without="phi_a"), NAMES)
-    assert [row[0] for row in found.records["subspaces"]["table"]["rows"]] == ["egocentric"]
+    assert [row[0] for row in found.records["subspaces"]["table"]["rows"]] == ["egocentric", "egocentric, untrained"]
     assert found.left_out == {"discriminator": "FDARN was trained without its modality discriminator here"}
 
 
 def test_a_plain_cross_entropy_has_no_spread_out_term(cache, tmp_path):
     found = analyse(trained(tmp_path, cache, fdarn_loss="cross_entropy", rounds=1), ["discriminator"])
     rows = [row[0] for row in found.records["discriminator"]["table"]["rows"]]
-    assert len(rows) == 4 and "spread-out term" not in rows
+    assert len(rows) == 6 and "spread-out term" not in rows
 
 
 def test_one_modality_cannot_be_told_from_others(cache, tmp_path):

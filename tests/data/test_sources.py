@@ -198,6 +198,12 @@ def test_two_modalities_of_real_people(tmp_path: Path) -> None:
     assert all(len(client.test) == 27 and len(set(client.test.y.tolist())) >= 26 for client in clients)
     strangers = source.model_copy(update={"feature_deal": "all", "feature_holdout": 2}).load(0)
     assert len(strangers) == 12 and {*strangers[0].test.subjects} == {"s07", "s08"} == {*strangers[-1].test.subjects}
+    recipe = source.model_copy(update={"feature_holdout": 2}).load(0)  # recipes/fdarn/utd.toml
+    assert [client.info.id for client in recipe] == [
+        *(f"skeleton-s0{n}" for n in (1, 3, 5)),
+        *(f"inertial-s0{n}" for n in (2, 4, 6)),
+    ]
+    assert all({*client.test.subjects} == {"s07", "s08"} for client in recipe)
 
 
 def test_a_staged_federation_of_modalities(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from fedaction.federation.state import Job
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
 from fedaction.server.federation import combine
-from tests.conftest import CROSS_MODAL, LABELLED, federation_for, make_method, mixed_clients
+from tests.conftest import CROSS_MODAL, LABELLED, federation_for, make_client, make_method, mixed_clients
 
 CPU = torch.device("cpu")
 TRAINING = Training(
@@ -88,7 +88,7 @@ def test_engines_agree_on_every_backbone(double, backbone):
 
 @pytest.mark.parametrize("name", LABELLED)
 def test_engines_agree(double, name):
-    clients, method = federation_for(name, model_dropout=0.2)
+    clients, method = federation_for(name, model_dropout=0.2, model_norm=True)
     # How clients are dealt to workers and to stacks is the engine's affair: all ways for one method of each kind.
     labels = ["sequential", "workers", "vectorised", "chunked"] if name in EVERY_WAY else ["sequential", "chunked"]
     made = engines(method, clients)
@@ -122,6 +122,44 @@ def test_engines_agree(double, name):
             torch.testing.assert_close(server.shared[n], other_server.shared[n], atol=TOLERANCE, rtol=TOLERANCE)
 
 
+@pytest.mark.parametrize("clip_by", ["network", "module"])
+def test_a_norm_is_clipped_over_the_network_or_over_each_module(double, clip_by):
+    """One step of plain SGD at rate 1 moves what is clipped together by exactly the norm that it is clipped to."""
+    clients, method = federation_for("fdarn", model_norm=True)
+    training = Training(seed=3, batch_size=32, lr=1.0, momentum=0.0, weight_decay=0.0, clip_norm=1e-3)
+    server, found = initial_state(method, 3), []
+    for engine in (SequentialEngine, VectorisedEngine):
+        jobs = jobs_of(method, server, clients)
+        updates = list(engine(method, clients, replace(training, clip_by=clip_by), CPU).train(jobs))
+        found.append(updates)
+        for job, update in zip(jobs, updates, strict=True):
+            squares: dict[str, float] = {}
+            for name in method.trained:
+                module = name.partition(".")[0] if clip_by == "module" else ""
+                moved = float((update.tree[name] - job.payload[name]).square().sum())
+                squares[module] = squares.get(module, 0.0) + moved
+            assert len(squares) == (5 if clip_by == "module" else 1)
+            assert all(value**0.5 == pytest.approx(1e-3, rel=1e-2) for value in squares.values()), squares
+    for one, other in zip(*found, strict=True):
+        for name, tensor in one.tree.items():
+            torch.testing.assert_close(tensor, other.tree[name], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # skeletons are not these methods' home
+@pytest.mark.parametrize("name", ["pfedme", "perfedavg"])
+def test_engines_agree_on_what_own_steps_drop_and_normalise(double, name):
+    """A skeleton network, whose dropout and normalisation both change with every pass."""
+    clients = {client.info.id: client for client in (make_client(0, train=12), make_client(1, train=7))}
+    method = make_method(name, clients, model_dropout=0.3, pfedme_steps=2)
+    made = engines(method, clients, replace(TRAINING, batch_size=4, local_epochs=1, augment=None))
+    found = [rounds(made[label], method, clients, 1) for label in ("sequential", "chunked")]
+    for one, other in zip(found[0][0], found[1][0], strict=True):
+        for n, tensor in one.tree.items():
+            torch.testing.assert_close(
+                tensor, other.tree[n], atol=1e-9, rtol=1e-9, msg=lambda m, n=n, c=one.client: f"{c} {n}: {m}"
+            )
+
+
 # That the engines agree is tested for every method, so one of each kind is enough for the slower one here.
 @pytest.mark.parametrize(
     ("name", "label"),
@@ -130,7 +168,7 @@ def test_engines_agree(double, name):
 def test_training_lowers_the_loss_and_changes_nothing_it_was_given(name, label):
     clients, method = federation_for(name, few=True, lambda_reg=0.0)
     # Small perceptrons start slowly; some would diverge at the rate that others need.
-    rates = {"pfedme": 0.12, "lgfedavg": 0.1, "fedrep": 0.1, "fdarn": 0.03}
+    rates = {"pfedme": 0.12, "lgfedavg": 0.1, "fedrep": 0.1, "fdarn": 0.03, "fedavg_within": 0.1, "fedavg_pair": 0.1}
     lr = rates.get(name, 0.3) if name in CROSS_MODAL else 0.05
     engine = engines(method, clients, Training(seed=0, batch_size=4, local_epochs=4, lr=lr))[label]
     server = initial_state(method, 0)

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Examples
 from fedaction.engines.base import Applied, Training, plan_batches
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
@@ -68,9 +70,10 @@ def test_aggregation_is_eqs_11_and_12(double):
         torch.testing.assert_close(after.groups[modality]["private.head.weight"], mean)
 
 
-def test_the_loss_is_eqs_9_and_10(double):
-    """One backward pass gives each tensor the gradient of its own objective."""
-    clients, method = federation_for("fdarn")
+@pytest.mark.parametrize("rescale", [False, True])
+def test_the_loss_is_eqs_9_and_10(double, rescale):
+    """One backward pass gives each tensor the gradient of its own objective, gamma_2 to the letter or over alpha."""
+    clients, method = federation_for("fdarn", fdarn_rescale=rescale, model_norm=True)
     batch, info = first_batch(clients), clients["client-1"].info  # the second modality: wrist
     net = fresh(method, info, 3)
     total, metrics = method.loss(applied(net), applied(net), batch)
@@ -82,13 +85,55 @@ def test_the_loss_is_eqs_9_and_10(double):
     W = net.discriminator.W
     l_ama, l_ams = (angular_margin(net(h, part="sphere"), W, 1) for h in (h_a, h_e))
     l_sp, l_sep = spread_out(W), separation(h_a, h_e)
-    encoders = l_c + s.fdarn_separation * l_sep + s.fdarn_adversary * (l_sp - l_ama + l_ams)  # Eq. 9
+    gamma_2 = s.fdarn_adversary / s.fdarn_scale if rescale else s.fdarn_adversary
+    encoders = l_c + s.fdarn_separation * l_sep + gamma_2 * (l_sp - l_ama + l_ams)  # Eq. 9
     discriminator = l_sp + l_ama + l_ams  # Eq. 10
     for name, parameter in net.named_parameters():
         objective = discriminator if name.startswith("discriminator") else encoders
         (expected,) = torch.autograd.grad(objective, parameter, retain_graph=True)
         torch.testing.assert_close(found[name], expected, atol=1e-10, rtol=1e-10, msg=name)
     assert float(metrics["margin_altruistic"].detach()) == pytest.approx(float(l_ama.detach()))
+
+
+def test_a_cross_entropy_s_gradient_is_not_divided_by_a_scale_that_it_does_not_have(double):
+    found = []
+    for rescale in (False, True):
+        clients, method = federation_for("fdarn", fdarn_rescale=rescale, fdarn_loss="cross_entropy")
+        net = fresh(method, clients["client-1"].info, 3)
+        method.loss(applied(net), applied(net), first_batch(clients))[0].backward()
+        found.append(net.altruistic.enter.weight.grad)
+    assert torch.equal(found[0], found[1])
+
+
+def few_samples():
+    """Four clients of two modalities with two training samples of each of twelve classes."""
+    clients = {}
+    for number in range(4):
+        group, random = ("camera", "wrist")[number % 2], generator(8, "few", number)
+        centres = torch.randn(12, 64, generator=generator(9, group))
+        parts = []
+        for each in (2, 4):
+            y = torch.arange(12).repeat(each)
+            parts.append(Examples(centres[y] + torch.randn(len(y), 64, generator=random), y))
+        info = ClientInfo(f"client-{number}", group, len(parts[0]), tuple(map(str, range(12))), (64,))
+        clients[info.id] = ClientData(info, *parts)
+    return clients
+
+
+def test_the_discriminator_does_not_stop_the_learning_of_activities():
+    """With one norm over all modules, and gamma_2 to the letter, it leaves hardly any step to the classifiers."""
+    clients, means = few_samples(), {}
+    for clip_by, rescale in (("network", False), ("module", True)):
+        keys = {**VECTORS, "model_features": 64, "model_hidden": 64, "model_norm": True, "fdarn_sphere": 128}
+        method = make_method("fdarn", clients, **keys, fdarn_rescale=rescale)
+        training = Training(seed=0, batch_size=8, lr=0.05, clip_norm=2.0, weight_decay=1e-5, clip_by=clip_by)
+        engine, server = SequentialEngine(method, clients, training, CPU), initial_state(method, 0)
+        for round in range(1, 21):
+            updates = list(engine.train(jobs_of(method, server, clients, round)))
+            server = combine(method, server, updates)
+        tests = engine.evaluate(jobs_of(method, server, clients))
+        means[clip_by] = sum(test.metrics["accuracy"] for test in tests) / 4
+    assert means["network"] < 0.25 and means["module"] > 0.5, means  # chance: 0.083
 
 
 def test_a_prediction_adds_probabilities(double):
@@ -100,11 +145,31 @@ def test_a_prediction_adds_probabilities(double):
     torch.testing.assert_close(net(x).exp(), (shared + private) / 2)
 
 
+@pytest.mark.parametrize(("without", "part"), [("psi_sc_at_test", "private"), ("psi_pc_at_test", "shared")])
+def test_a_classifier_can_be_trained_and_not_asked(double, without, part):
+    clients, method = federation_for("fdarn", fdarn_without=without)
+    job, net = by_hand(method, clients)
+    x = clients["client-1"].test.x
+    h = net(x, part="egocentric" if part == "private" else "altruistic")
+    torch.testing.assert_close(net(x), F.log_softmax(net(h, part=part), -1))
+    for engine in (SequentialEngine, VectorisedEngine):
+        (update,) = engine(method, clients, PLAIN, CPU).train([job])
+        for head in ("shared.head.weight", "private.head.weight"):
+            assert not torch.equal(update.tree[head], job.payload[head]), head
+
+
+EVERY_TERM = "ce_shared ce_private separation margin spread"
+
+
 @pytest.mark.parametrize(
     ("without", "parts", "terms"),
     [
         ("psi_sc", "altruistic egocentric private discriminator", "ce_private separation margin spread"),
         ("psi_pc", "altruistic egocentric shared discriminator", "ce_shared separation margin spread"),
+        *(
+            (f"psi_{which}_at_test", "altruistic egocentric shared private discriminator", EVERY_TERM)
+            for which in ("sc", "pc")
+        ),
         ("phi_a", "egocentric private", "ce_private"),
         ("phi_e", "altruistic shared discriminator", "ce_shared margin spread"),
         ("psi_md", "altruistic egocentric shared private", "ce_shared ce_private separation"),
@@ -311,6 +376,42 @@ def test_perfedavg_personalises_on_training_samples_before_a_test(double):
         assert found.metrics["loss"] == pytest.approx(float(expected.detach()), rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
+@pytest.mark.parametrize("name", ["pfedme", "perfedavg"])
+def test_own_steps_move_normalisation_statistics_as_their_passes_do(double, name, kind):
+    """Two local steps, each with the passes of the algorithm, through a network in training mode."""
+    clients, method = federation_for(name, model_norm=True, pfedme_steps=3, pfedme_lr=0.05, perfedavg_alpha=0.3)
+    job, net = by_hand(method, clients)
+    w = {n: p.detach().clone() for n, p in net.named_parameters()}
+    theta = {n: t.clone() for n, t in w.items()}
+
+    def descend_from(start, g, *, rate, pull):
+        return {n: t - rate * (g[n] + pull * (15.0 * (t - w[n]) + 0.001 * t)) for n, t in start.items()}
+
+    def slope_at(values, batch, rows=slice(None)):
+        with torch.no_grad():
+            for n, p in net.named_parameters():
+                p.copy_(values[n])
+        return slope(net, batch, rows)
+
+    train, training = clients["client-1"].train, replace(PLAIN, batch_size=6)
+    for rows in plan_batches(training, job, len(train)):
+        batch = Batch(train.x[rows], train.y[rows])
+        if name == "pfedme":
+            for _ in range(3):
+                theta = descend_from(theta, slope_at(theta, batch), rate=0.05, pull=1)
+            w = {n: t - 15.0 * 0.1 * (t - theta[n]) for n, t in w.items()}
+        else:
+            ahead = descend_from(w, slope_at(w, batch, slice(0, 3)), rate=0.3, pull=0)
+            w = descend_from(w, slope_at(ahead, batch, slice(3, 6)), rate=0.1, pull=0)
+    engine = kind(method, clients, training, CPU)
+    (update,) = engine.train([job])
+    kept = engine.store.pending(job.client)
+    for statistic in ("encoder.norm.running_mean", "encoder.norm.running_var"):
+        torch.testing.assert_close(kept[statistic], tensors_of(net)[statistic])
+    torch.testing.assert_close(update.tree["encoder.enter.weight"], w["encoder.enter.weight"])
+
+
 def test_lg_fedavg_shares_what_reads_the_features():
     _, method = federation_for("lgfedavg")
     scopes = method.scopes_of("client-0")
@@ -382,6 +483,35 @@ def test_meta_har_fits_its_head_to_training_samples():
         found = list(kind(method, clients, PLAIN, CPU).evaluate(jobs))
         # Four classes, nothing trained before.
         assert sum(item.metrics["accuracy"] for item in found) / len(found) > 0.6, kind
+
+
+@pytest.mark.parametrize("name", ["fedavg_within", "fedavg_pair"])
+def test_fedavg_within_a_modality_shares_with_nobody_else(double, name):
+    clients, method = federation_for(name, model_norm=True)
+    server = initial_state(method, 3)
+    assert not server.shared and {s for s in method.scopes_of("client-0").values()} == {Scope.GROUP, Scope.LOCAL}
+    jobs = jobs_of(method, server, clients)
+    everybody = combine(method, server, SequentialEngine(method, clients, PLAIN, CPU).train(jobs))
+    wrists = [job for job in jobs if job.group == "wrist"]
+    alone = combine(method, server, SequentialEngine(method, clients, PLAIN, CPU).train(wrists))
+    for n, tensor in everybody.groups["wrist"].items():
+        torch.testing.assert_close(tensor, alone.groups["wrist"][n])
+        assert not n.endswith("weight") or not torch.equal(tensor, server.groups["wrist"][n]), n
+
+
+def test_a_pair_is_two_networks_that_do_not_learn_from_each_other(double):
+    clients, method = federation_for("fedavg_pair", model_norm=True)
+    _, net = by_hand(method, clients)
+    assert not torch.equal(net.first.encoder.enter.weight, net.second.encoder.enter.weight)
+    x, batch = clients["client-1"].test.x, first_batch(clients)
+    loss, _ = method.loss(applied(net), applied(net), batch)
+    loss.backward()
+    found = net.second.encoder.enter.weight.grad.clone()
+    alone = F.cross_entropy(net.second(batch.x), batch.y)
+    torch.testing.assert_close(found, torch.autograd.grad(alone, net.second.encoder.enter.weight)[0])
+    net.eval()
+    mean = (net.first(x).softmax(-1) + net.second(x).softmax(-1)) / 2
+    torch.testing.assert_close(net(x).exp(), mean)
 
 
 def test_fedbn_needs_something_to_keep():

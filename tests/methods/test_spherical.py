@@ -120,7 +120,7 @@ def test_the_least_that_spread_out_can_be(double, modalities, floor):
     assert spread_out(torch.ones(8, modalities)).item() == pytest.approx(1.5 * modalities * (modalities - 1))
 
 
-def test_separation_is_equation_3_in_three_readings(double):
+def test_separation_is_equation_3_in_four_readings(double):
     a, b = samples(5, 4), samples(5, 4, seed=3)
     pairs = list(itertools.product(range(5), repeat=2))
     raw = sum(float(a[i] @ b[j]) ** 2 for i, j in pairs)
@@ -131,6 +131,7 @@ def test_separation_is_equation_3_in_three_readings(double):
         dsn += sum(float(u[p] * v[q]) for u, v in zip(*centred, strict=True)) ** 2 / 16
     assert separation(a, b, form="raw").item() == pytest.approx(raw, rel=1e-12)
     assert separation(a, b, form="dsn").item() == pytest.approx(dsn, rel=1e-12)
+    assert separation(a, b, form="frobenius").item() == pytest.approx(25 * gram, rel=1e-12)
     assert separation(a, b).item() == separation(a, b, form="gram").item() == pytest.approx(gram, rel=1e-12)
 
 
@@ -138,7 +139,7 @@ def test_separation_is_zero_for_orthogonal_features_and_safe_at_zero():
     a, b = torch.eye(6)[:3], torch.eye(6)[3:]
     assert separation(a, b) == 0 and separation(a, b, form="raw") == 0
     assert separation(a[:1].repeat(4, 1), a[:1].repeat(4, 1)).item() == pytest.approx(1.0)
-    for form in ("gram", "dsn", "raw"):
+    for form in ("gram", "frobenius", "dsn", "raw"):
         zero, other = torch.zeros(3, 6, requires_grad=True), torch.randn(3, 6, generator=generator(0, "b"))
         separation(zero, other, form=form).backward()
         assert torch.equal(zero.grad, torch.zeros(3, 6))
@@ -157,7 +158,7 @@ def test_a_scaled_gradient_leaves_the_values(factor):
     torch.testing.assert_close(vmap(inner)(x.detach()), 2 * factor * x.detach())
 
 
-@pytest.mark.parametrize("form", ["gram", "dsn", "raw"])
+@pytest.mark.parametrize("form", ["gram", "frobenius", "dsn", "raw"])
 def test_one_backward_pass_is_equations_9_and_10(double, form):
     encoders = (PerceptronEncoder(10, 12, 8) for _ in range(2))
     net = started(FDARNNetwork(*encoders, classes=5, modalities=4, features=8, hidden=9, sphere=6))

@@ -55,7 +55,7 @@ def test_rows_and_columns_are_the_papers():
     for name in ("table3", "table4", "fig3", "fig4"):
         assert [column.label for column in ITEMS[f"fdarn/{name}"].columns] == list(MODALITIES)
     left_out = [row.overrides.get("fdarn_without") for row in ITEMS["fdarn/table3"].rows]
-    assert left_out == ["psi_sc", "psi_pc", "phi_a", "phi_e", "psi_md", "L_sep", "L_sp", None]
+    assert left_out == ["psi_sc_at_test", "psi_pc_at_test", "phi_a", "phi_e", "psi_md", "L_sep", "L_sp", None]
     epochs = [row.label for row in ITEMS["fdarn/fig4"].rows]
     assert len(epochs) == 36 and epochs[-4:] == [("FDARN", n) for n in "1234"]
 
@@ -118,6 +118,14 @@ def test_the_papers_scale():
     assert recipe.flat()["model_features"] == recipe.flat()["model_hidden"] == recipe.flat()["feature_width"] == 1024
     recipe = bench(ITEMS["fdarn/table1"], "real", "paper").recipe(ITEMS["fdarn/table1"].rows[0])
     assert (recipe.run.lr, recipe.run.batch_size, recipe.run.rounds * recipe.run.local_epochs) == (0.01, 32, 300)
+
+
+def test_at_the_papers_scale_networks_have_no_normalisation_but_fedbns():
+    for scale, normalised in (("small", set(METHODS)), ("paper", {"fedbn"})):
+        made = bench(ITEMS["fdarn/table1"], scale=scale)
+        recipes = {row.method: made.recipe(row) for row in ITEMS["fdarn/table1"].rows}
+        assert {name for name, recipe in recipes.items() if recipe.flat()["model_norm"]} == normalised
+    assert recipes["fdarn"].flat()["stage_modalities"] == ("video", "flow", "audio", "inertial")
 
 
 def test_a_setting_is_one_papers():

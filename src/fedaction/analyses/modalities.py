@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import matplotlib
@@ -18,11 +18,14 @@ from torch import Tensor
 from fedaction.analyses.draw import COLOURS, MARKS, SOFT, canvas, label, whole_rounds
 from fedaction.analyses.finding import Finding, number, points
 from fedaction.analyses.study import NotApplicable, Study, Trained
+from fedaction.data.client import ClientData
 from fedaction.data.samples import in_memory
+from fedaction.engines.base import Applied
 from fedaction.evaluation.features import in_batches
 from fedaction.evaluation.probe import chance_accuracy, principal, probe_accuracy
 from fedaction.federation.seeds import generator
 from fedaction.methods import title_of
+from fedaction.methods.base import Method
 from fedaction.methods.fdarn import FDARN
 from fedaction.report.series import Series, average, tabulate
 from fedaction.runs.metrics import Row
@@ -51,44 +54,58 @@ def subspaces(study: Study) -> Finding:
         )
     trained = study.trained("fdarn")
     clients = {name: client for name, client in trained.clients.items() if len(client.test)}
-    samples = sum(len(client.test) for client in clients.values())
+    rows = _each_once(clients)
+    samples = sum(map(len, rows.values()))
     if len({client.info.group for client in clients.values()}) < 2:
         raise NotApplicable("the tested clients have no two modalities that could be told apart")
     if samples < _FOLDS:
         raise NotApplicable(f"{samples} test samples are too few for {_FOLDS} folds")
-    tested = clients.values()
     names: dict[Kind, list[str]] = {
-        "modality": [client.info.group for client in tested for _ in range(len(client.test))],
-        "activity": [client.info.classes[label_] for client in tested for label_ in client.test.labels.tolist()],
+        "modality": [clients[name].info.group for name, own in rows.items() for _ in own],
+        "activity": [
+            clients[name].info.classes[label_]
+            for name, own in rows.items()
+            for label_ in clients[name].test.labels[own]
+        ],
     }
-    features = _features(trained, list(clients))
     values: dict[str, Any] = {}
     seen: dict[str, tuple[Tensor, Tensor]] = {}
     table: list[tuple[str, ...]] = []
-    for subspace, own in features.items():
-        if not bool(own.isfinite().all()):
-            raise NotApplicable(f"{subspace} features are not finite: training has diverged")
-        seen[subspace] = principal(own)
-        values[subspace] = {"variance": seen[subspace][1]}
-        cells: list[str] = []
-        for kind, words in names.items():
-            numbers = _number(words)
-            several = len(set(words)) > 1
-            accuracy = probe_accuracy(own, numbers, _FOLDS, study.seed) if several else None
-            chance = chance_accuracy(numbers)
-            values[subspace][kind] = {"accuracy": accuracy, "chance": chance}
-            cells += [points(accuracy), points(chance)]
-        table.append((subspace, *cells))
+    for control in (False, True):
+        for subspace, own in _features(trained, rows, trained.untrained if control else trained.net).items():
+            if not bool(own.isfinite().all()):
+                raise NotApplicable(f"{subspace} features are not finite: training has diverged")
+            key = f"{subspace}, untrained" if control else subspace
+            places = principal(own)
+            values[key] = {"variance": places[1]}
+            if not control:
+                seen[subspace] = places
+            cells: list[str] = []
+            for kind, words in names.items():
+                numbers = _number(words)
+                several = len(set(words)) > 1
+                accuracy = probe_accuracy(own, numbers, _FOLDS, study.seed) if several else None
+                chance = chance_accuracy(numbers)
+                values[key][kind] = {"accuracy": accuracy, "chance": chance}
+                cells += [points(accuracy), points(chance)]
+            table.append((key, *cells))
     heads = [f"{kind} {what}, %" for kind in names for what in ("probe", "chance")]
     drawn = torch.randperm(samples, generator=generator(study.seed, "subspaces"))[:_DRAWN].sort().values
     some = f"Drawn: {len(drawn)} of {samples} samples, at random." if len(drawn) < samples else ""
     many = f"Activities are not named: there are {len(set(names['activity']))}."
     how = (
         f"Probe: accuracy of a linear ridge classifier on {samples} test samples of {len(clients)} clients, each "
-        f"seen by its own client's encoders, in {_FOLDS}-fold cross-validation. Chance: the share of the most "
-        "frequent modality or activity. FDARN means the altruistic features to hide the modality, so that its probe "
+        f"seen by a client's encoders, in {_FOLDS}-fold cross-validation. A recording that several clients are "
+        "tested on counts once, so that no fold has a copy of another's. Chance: the share of the most frequent "
+        "modality or activity. FDARN means the altruistic features to hide the modality, so that its probe "
         "is near chance, and the egocentric ones to show it. The picture's axes are the two directions of most "
         "variance; modalities that lie upon each other there may be told apart in others, which the probe sees."
+    )
+    control = (
+        "Untrained: the same encoders with the values that training started from. What the probe reads off these was "
+        "in the inputs, which a random map keeps; only what trained features have more or less than these did "
+        "training put in or take out. A modality probe as high untrained as trained says nothing of egocentric "
+        "features, and of altruistic ones that they hide nothing."
     )
     return Finding(
         title="Subspaces: what tells of the modality and what of the activity",
@@ -98,21 +115,44 @@ def subspaces(study: Study) -> Finding:
         rows=table,
         values={"samples": samples, "clients": list(clients), "subspaces": values},
         figure=_draw(seen, names, drawn.tolist()),
-        notes=(how, *((some,) if some else ()), *((many,) if len(set(names["activity"])) > _NAMED else ())),
+        notes=(how, control, *((some,) if some else ()), *((many,) if len(set(names["activity"])) > _NAMED else ())),
     )
 
 
-def _features(trained: Trained, clients: Sequence[str]) -> dict[str, Tensor]:
-    """(N, d) features of all clients' test samples, in the clients' order, in each subspace that there is."""
-    assert isinstance(trained.method, FDARN)
-    absent = {"phi_a": "altruistic", "phi_e": "egocentric"}.get(trained.method.settings.fdarn_without)
-    subspaces = [subspace for subspace in ("altruistic", "egocentric") if subspace != absent]
+def _each_once(clients: Mapping[str, ClientData]) -> dict[str, list[int]]:
+    """Which test samples of each client are taken, so that each recording is taken once.
+
+    Clients of a modality that are tested on the same strangers share their recordings, and take them in turn. They do
+    where none of their test's people is in their training, and their tests are of the same people and actions in
+    the same order.
+    """
+    alike: dict[object, list[str]] = {}
+    for name, client in clients.items():
+        test, met = client.test, {*client.train.subjects}
+        strangers = bool(test.subjects) and met.isdisjoint(test.subjects)
+        same = (client.info.group, test.subjects, tuple(test.labels.tolist()))
+        alike.setdefault(same if strangers else name, []).append(name)
+    turns = {name: (turn, len(names)) for names in alike.values() for turn, name in enumerate(names)}
+    return {name: list(range(turns[name][0], len(client.test), turns[name][1])) for name, client in clients.items()}
+
+
+def _subspaces(method: Method) -> list[str]:
+    """Those that there are, but for ablations both."""
+    absent = {"phi_a": "altruistic", "phi_e": "egocentric"}.get(method.settings.fdarn_without)
+    return [subspace for subspace in ("altruistic", "egocentric") if subspace != absent]
+
+
+def _features(
+    trained: Trained, rows: Mapping[str, Sequence[int]], net_of: Callable[[str], Applied]
+) -> dict[str, Tensor]:
+    """(N, d) features of clients' test samples, in the clients' order, in each subspace that there is."""
+    subspaces = _subspaces(trained.method)
 
     def of(client: str) -> list[Tensor]:
-        net, x = trained.net(client), in_memory(trained.clients[client].test).x
+        net, x = net_of(client), in_memory(trained.clients[client].test).x[list(rows[client])]
         return [in_batches(lambda b, s=s: net(b.to(trained.device), part=s).cpu(), x) for s in subspaces]
 
-    by_subspace = zip(*trained.each(of, clients), strict=True)
+    by_subspace = zip(*trained.each(of, rows), strict=True)
     return {subspace: torch.cat(own) for subspace, own in zip(subspaces, by_subspace, strict=True)}
 
 
@@ -170,10 +210,20 @@ def discriminator(study: Study) -> Finding:
     ]
     if not table:
         raise NotApplicable("the discriminator's numbers are not finite, or its seeds have no round in common")
+    averaged = _averaged(study.trained("fdarn"))
+    table += [
+        (
+            f"recognised after averaging, {subspace}, test samples, %",
+            "",
+            *(points(own.get(m)) for m in ("", *modalities)),
+        )
+        for subspace, own in averaged.items()
+    ]
     values = {
         "curves": {n: {"rounds": list(s), "values": list(s.values())} for n, s in means.items()},
         "last": {n: _last(s) for n, s in means.items()},
         "modalities": {m: {n: _last(s) for n, s in own.items()} for m, own in by_modality.items()},
+        "averaged": {s: {m: share for m, share in own.items() if m} for s, own in averaged.items()},
         "chance": 1 / len(modalities),
         "seeds": len(seeds),
     }
@@ -186,12 +236,41 @@ def discriminator(study: Study) -> Finding:
         values=values,
         figure=_draw_curves(means, len(modalities)),
         notes=(
-            "Taken on training batches while weights move, with the weights of the moment. The encoders work against "
+            "Taken on training batches while weights move, with the weights of the moment: of a discriminator that "
+            "its client has trained since the round began on one modality alone, where one answer is always right. "
+            "After averaging: the last round's discriminator and encoders as the server has them, on test samples, "
+            "of the first seed. The encoders work against "
             "the discriminator in the altruistic subspace, and with it in the egocentric one. Chance is 1 / "
             f"{len(modalities)}, one of the modalities blindly guessed; a discriminator that always answers the same "
             "is right for the clients of that modality and wrong for all others, which the columns by modality show.",
         ),
     )
+
+
+def _averaged(trained: Trained) -> dict[str, dict[str, float]]:
+    """By subspace, the share of test samples whose modality the server's discriminator recognises.
+
+    By modality, and as "" over all clients; means of the clients' shares.
+    """
+    method = trained.method
+    assert isinstance(method, FDARN)
+    subspaces = _subspaces(method)
+    clients = [name for name, client in trained.clients.items() if len(client.test)]
+
+    def of(client: str) -> list[float]:
+        net, x = trained.net(client), in_memory(trained.clients[client].test).x.to(trained.device)
+        with torch.no_grad():
+            return [float(method.discriminate(net, net(x, part=subspace))[1]) for subspace in subspaces]
+
+    shares = dict(zip(clients, trained.each(of, clients), strict=True))
+    groups = {name: trained.clients[name].info.group for name in clients}
+    return {
+        subspace: {
+            group: statistics.fmean(own[place] for name, own in shares.items() if group in ("", groups[name]))
+            for group in ("", *sorted({*groups.values()}))
+        }
+        for place, subspace in enumerate(subspaces)
+    }
 
 
 def _series(seeds: Sequence[Sequence[Row]]) -> dict[str, Series]:

@@ -19,7 +19,7 @@ from fedaction.federation.settings import RecipeError
 from fedaction.federation.state import Job, ServerState
 from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch
-from fedaction.methods.start import first_tensors, fresh
+from fedaction.methods.start import first_tensors, fresh, initial_state
 from fedaction.runs.assembly import Assembly
 from fedaction.runs.checkpoint import RunState, latest_checkpoint
 from fedaction.runs.metrics import Row, metric_name, read_rows
@@ -113,6 +113,18 @@ class Trained:
             )
             for name, info in infos.items()
         }
+
+    def untrained(self, client: str) -> Applied:
+        """A client's network with the values that training started from."""
+        info = self.method.clients[client]
+        first = first_tensors(self.method, info, self.seed, self.device)
+        sent = self.method.served(self._start, info)
+        tensors = {**first, **{name: tensor.to(self.device) for name, tensor in sent.items()}}
+        return Applied(fresh(self.method, info, self.seed).to(self.device).eval(), tensors)
+
+    @cached_property
+    def _start(self) -> ServerState:
+        return initial_state(self.method, self.seed)
 
     def each(self, work: Callable[[str], Result], clients: Iterable[str]) -> Iterator[Result]:
         """The results of work on each client, in their order: side by side on the cores, with one torch thread each.

@@ -33,6 +33,10 @@ Precision = Literal["fp32", "bf16"]
 """What a network computes in; weights, losses and averages are float32 whatever it is."""
 
 
+ClipBy = Literal["network", "module"]
+"""What a gradient's norm is taken over: all of a network, or each module (the first part of a tensor's name)."""
+
+
 @dataclass(frozen=True)
 class Training:
     """How clients train, whatever the method."""
@@ -54,7 +58,9 @@ class Training:
     weight_decay: float = 1e-4
     """L2 penalty, except where the method says otherwise."""
     clip_norm: float = 0.0
-    """The largest gradient norm over a client's whole network; 0: no limit."""
+    """The largest gradient norm of a client; 0: no limit."""
+    clip_by: ClipBy = "network"
+    """Whether that norm is over a client's whole network, or over each of its modules."""
     augment: Augment | None = None
     """Random changes to training samples, or None."""
     reestimate: bool = False
@@ -63,6 +69,10 @@ class Training:
     def lr_at(self, round: int) -> float:
         """The learning rate of a round (counted from 1)."""
         return self.lr * self.lr_decay ** (round - 1)
+
+    def clip_group(self, name: str) -> str:
+        """Tensors with the same clip group are clipped together."""
+        return "" if self.clip_by == "network" else name.partition(".")[0]
 
 
 @dataclass(frozen=True, eq=False)  # torch.compile hashes it half-built, which fields would not survive

@@ -12,11 +12,14 @@ from torch import Tensor
 from fedaction.engines.base import Training
 
 
-def clip_stacked(gradients: Mapping[str, Tensor], most: float) -> dict[str, Tensor]:
-    """Each client's gradients, (clients, ...) by name, scaled down to a norm of at most so much over all of them."""
-    norm = torch.stack([g.reshape(len(g), -1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
-    scale = (most / (norm + 1e-6)).clamp(max=1.0)
-    return {n: g * scale.view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
+def clip_stacked(gradients: Mapping[str, Tensor], training: Training) -> dict[str, Tensor]:
+    """Each client's gradients, (clients, ...) by name, scaled down to `clip_norm` over those clipped together."""
+    squares: dict[str, list[Tensor]] = {}
+    for name, g in gradients.items():
+        squares.setdefault(training.clip_group(name), []).append(g.reshape(len(g), -1).square().sum(1))
+    norms = {group: torch.stack(parts).sum(0).sqrt() for group, parts in squares.items()}
+    scales = {group: (training.clip_norm / (norm + 1e-6)).clamp(max=1.0) for group, norm in norms.items()}
+    return {n: g * scales[training.clip_group(n)].view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
 
 
 def step_sgd(
@@ -38,7 +41,7 @@ def step_sgd(
         lr: the learning rate.
     """
     if training.clip_norm:
-        gradients = clip_stacked(gradients, training.clip_norm)
+        gradients = clip_stacked(gradients, training)
     for decayed in (True, False):
         names = [n for n in gradients if (n not in undecayed) is decayed]
         if not names:

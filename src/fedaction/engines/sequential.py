@@ -67,9 +67,9 @@ class _Resident:
     ) -> None:
         self.module, self.compile = module, compile
         self.compiled = None if compile is None else compile(module)
-        self.tensors: Tree = tensors_of(module)
-        self.trained = frozenset(name for name, _ in module.named_parameters())
         self.dropouts = {name: module.get_buffer(name) for name in dropout_buffers(module)}
+        self.tensors: Tree = {**tensors_of(module), **self.dropouts}
+        self.names = {parameter: name for name, parameter in module.named_parameters()}
         self.optimisers: dict[object, torch.optim.SGD] = {}
         self.recorded: dict[object, RecordedStep] = {}
 
@@ -265,10 +265,15 @@ class SequentialEngine(Simulation):
         parameters = [p for group in optimiser.param_groups for p in group["params"]]
         loss, metrics = self._method.loss(net, anchor, self._prepare_batch(batch))
         loss.backward()
-        for name in untrained & net.trained:
-            net.module.get_parameter(name).grad = None  # which the optimiser passes over
+        for parameter, name in net.names.items():
+            if name in untrained:
+                parameter.grad = None  # which the optimiser passes over
         if self._training.clip_norm:
-            nn.utils.clip_grad_norm_(parameters, self._training.clip_norm)
+            groups: dict[str, list[nn.Parameter]] = {}
+            for parameter in parameters:
+                groups.setdefault(self._training.clip_group(net.names[parameter]), []).append(parameter)
+            for group in groups.values():
+                nn.utils.clip_grad_norm_(group, self._training.clip_norm)
         if self._channels_last:
             align_gradients(parameters)
         optimiser.step()

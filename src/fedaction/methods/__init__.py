@@ -21,6 +21,7 @@ from fedaction.methods.metahar import MetaHAR
 from fedaction.methods.moon import MOON
 from fedaction.methods.perfedavg import PerFedAvg
 from fedaction.methods.pfedme import PFedMe
+from fedaction.methods.within import FedAvgPair, FedAvgWithin
 
 METHODS: dict[str, type[Method]] = {
     "fsar": FSAR,
@@ -28,6 +29,8 @@ METHODS: dict[str, type[Method]] = {
     "edge": Edge,
     "fedvssl": FedVSSL,
     "fedavg": FedAvg,
+    "fedavg_within": FedAvgWithin,
+    "fedavg_pair": FedAvgPair,
     "fedprox": FedProx,
     "fedbn": FedBN,
     "fedagm": FedAGM,

@@ -22,12 +22,17 @@ from fedaction.methods.network import build_encoder
 from fedaction.methods.settings import NetworkSettings
 from fedaction.methods.spherical import SeparationForm, angular_margin, scaled_gradient, separation, spread_out
 from fedaction.models.fdarn import FDARNNetwork as Network
+from fedaction.models.fdarn import Streams
 
-Without = Literal["nothing", "psi_sc", "psi_pc", "phi_a", "phi_e", "psi_md", "L_sep", "L_sp"]
+Without = Literal[
+    "nothing", "psi_sc", "psi_pc", "psi_sc_at_test", "psi_pc_at_test", "phi_a", "phi_e", "psi_md", "L_sep", "L_sp"
+]
+_BUILT: dict[str, Streams] = {"phi_a": "private", "phi_e": "shared", "psi_sc": "private", "psi_pc": "shared"}
+_ASKED: dict[str, Streams] = {"psi_sc_at_test": "private", "psi_pc_at_test": "shared"}
 
 
 class FDARNSettings(NetworkSettings):
-    """Keys of a recipe that this method reads. Defaults are the paper's."""
+    """Keys of a recipe that this method reads. Defaults are the paper's, but for `fdarn_rescale`."""
 
     fdarn_separation: float = Field(0.6, ge=0)
     """Weight of the separation loss (gamma_1)."""
@@ -35,6 +40,9 @@ class FDARNSettings(NetworkSettings):
     """Weight of the discriminator's loss for the encoders (gamma_2)."""
     fdarn_scale: float = Field(72.0, gt=0)
     """Scale of the angular margin loss (alpha of Eq. 4)."""
+    fdarn_rescale: bool = True
+    """Whether gamma_2 is divided by alpha, so that encoders learn from the margin loss without its scale; false: to
+    the letter."""
     fdarn_margin: float = Field(0.5, ge=0)
     """Margin of the angular margin loss, in radians (tau of Eq. 4)."""
     fdarn_spread: float = Field(1.5, ge=0)
@@ -42,11 +50,13 @@ class FDARNSettings(NetworkSettings):
     fdarn_sphere: int = Field(128, ge=1)
     """Dimensions of the discriminator's sphere."""
     fdarn_form: SeparationForm = "gram"
-    """Reading of Eq. 3: gram (cosines between samples), dsn (as domain separation networks), raw (to the letter)."""
+    """Reading of Eq. 3: gram (the mean of squared cosines between samples), frobenius (their sum), dsn (as domain
+    separation networks), raw (to the letter)."""
     fdarn_loss: Literal["sphere", "cross_entropy"] = "sphere"
     """The discriminator's loss: on the sphere (L_md), or a plain cross-entropy (Table 4)."""
     fdarn_without: Without = "nothing"
-    """A row of Table 3: what is left out. phi_a goes with psi_sc, phi_e with psi_pc."""
+    """A row of Table 3: what is left out. phi_a goes with psi_sc, phi_e with psi_pc; psi_sc or psi_pc alone goes with
+    its loss, or, _at_test, is trained and not asked."""
 
 
 class FDARN(Method):
@@ -64,7 +74,6 @@ class FDARN(Method):
     def build(self, client: ClientInfo) -> nn.Module:
         """The five modules, or what the ablation leaves of them."""
         s, without = self.settings, self.settings.fdarn_without
-        alone = {"phi_a": "private", "phi_e": "shared", "psi_sc": "private", "psi_pc": "shared"}
         return Network(
             None if without == "phi_a" else build_encoder(client, s),
             None if without == "phi_e" else build_encoder(client, s),
@@ -74,7 +83,8 @@ class FDARN(Method):
             features=s.model_features,
             hidden=s.model_hidden,
             sphere=s.fdarn_sphere,
-            streams=alone.get(without, "both"),  # pyright: ignore[reportArgumentType]
+            streams=_BUILT.get(without, "both"),
+            predicts=_ASKED.get(without),
         )
 
     def scopes(self) -> ScopeTable:
@@ -93,8 +103,8 @@ class FDARN(Method):
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """Eqs. 9 and 10 in one backward pass: L_c + gamma_1 L_sep + L_sp + L_ama (reversed) + L_ams.
 
-        Gradients that reach the encoders from the discriminator are scaled by -gamma_2 and gamma_2; those of the
-        discriminator itself are not.
+        Gradients that reach the encoders from the discriminator are scaled by -gamma_2 and gamma_2 (or that divided
+        by alpha, `fdarn_rescale`); those of the discriminator itself are not.
         """
         s, without = self.settings, self.settings.fdarn_without
         h_a = net(batch.x, part="altruistic") if without != "phi_a" else None
@@ -110,9 +120,11 @@ class FDARN(Method):
             metrics["separation"] = separation(h_a, h_e, form=s.fdarn_form)  # Eq. 3
             total = total + s.fdarn_separation * metrics["separation"]
         if without not in ("psi_md", "phi_a"):
-            for name, h, factor in (("altruistic", h_a, -s.fdarn_adversary), ("egocentric", h_e, s.fdarn_adversary)):
+            scaled = s.fdarn_rescale and s.fdarn_loss == "sphere"  # a cross-entropy has no alpha
+            weight = s.fdarn_adversary / s.fdarn_scale if scaled else s.fdarn_adversary
+            for name, h, factor in (("altruistic", h_a, -weight), ("egocentric", h_e, weight)):
                 if h is not None:
-                    margin, seen = self._discriminate(net, scaled_gradient(h, factor))
+                    margin, seen = self.discriminate(net, scaled_gradient(h, factor))
                     metrics |= {f"margin_{name}": margin, f"seen_{name}": seen}
                     total = total + margin
             if s.fdarn_loss == "sphere" and without != "L_sp":
@@ -120,7 +132,7 @@ class FDARN(Method):
                 total = total + metrics["spread"]
         return total, metrics
 
-    def _discriminate(self, net: Net, h: Tensor) -> tuple[Tensor, Tensor]:
+    def discriminate(self, net: Net, h: Tensor) -> tuple[Tensor, Tensor]:
         """Eqs. 5 and 6 (or a cross-entropy) on a batch's features; and the share whose modality is recognised."""
         s, own = self.settings, net(h, part="own")
         if s.fdarn_loss == "cross_entropy":

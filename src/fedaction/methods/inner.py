@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from torch import Tensor
 from torch.func import grad_and_value
@@ -11,17 +12,26 @@ from fedaction.federation.tree import Tree
 from fedaction.methods.base import Net
 
 
-def gradient(net: Net, at: Tree, loss: Callable[[Net], Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-    """The gradient of a loss, and the loss, where some of a network's tensors have given values.
+class Slope(NamedTuple):
+    """What one pass forward and backward gives."""
 
-    Whatever the network does to its other tensors (normalisation statistics) stays inside.
-    """
+    gradients: dict[str, Tensor]
+    """By the names of the tensors that were given values."""
+    loss: Tensor
+    """A number."""
+    others: dict[str, Tensor]
+    """The network's other tensors after the pass: in training it moves its normalisation statistics."""
 
-    def value(tensors: dict[str, Tensor]) -> Tensor:
+
+def gradient(net: Net, at: Tree, loss: Callable[[Net], Tensor]) -> Slope:
+    """The gradient of a loss where some of a network's tensors have given values. The network stays as it is."""
+
+    def value(tensors: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         others = {name: tensor.detach().clone() for name, tensor in net.tensors.items() if name not in tensors}
-        return loss(net.with_tensors({**others, **tensors}))
+        return loss(net.with_tensors({**others, **tensors})), others
 
-    return grad_and_value(value)({name: tensor.detach() for name, tensor in at.items()})
+    slopes, (number, others) = grad_and_value(value, has_aux=True)({n: t.detach() for n, t in at.items()})
+    return Slope(slopes, number, others)
 
 
 def descend(tensors: Tree, gradients: Tree, rate: float) -> dict[str, Tensor]:

@@ -57,14 +57,15 @@ class MetaHAR(Method):
         s = self.settings
         body = {n: t for n, t in net.tensors.items() if n in self.trained and not n.startswith(HEAD)}
         for _ in range(s.meta_adapt):
-            body = descend(body, gradient(net, body, lambda inner: self._pairs(inner, train))[0], s.meta_adapt_lr)
+            slope = gradient(net, body, lambda inner: self._pairs(inner, train))
+            body = descend(body, slope.gradients, s.meta_adapt_lr)
         tuned = net.with_tensors(body)
         head = {n: t.detach() for n, t in net.tensors.items() if n in self.trained and n.startswith(HEAD)}
         mean = {n: torch.zeros_like(t) for n, t in head.items()}
         square = {n: torch.zeros_like(t) for n, t in head.items()}
         for step in range(1, s.meta_head + 1):
-            slope, _ = gradient(tuned, head, lambda inner: F.cross_entropy(inner(train.x), train.y))
-            for n, g in slope.items():
+            slope = gradient(tuned, head, lambda inner: F.cross_entropy(inner(train.x), train.y))
+            for n, g in slope.gradients.items():
                 mean[n] = 0.9 * mean[n] + 0.1 * g
                 square[n] = 0.999 * square[n] + 0.001 * g**2
                 rate = s.meta_head_lr * (1 - 0.999**step) ** 0.5 / (1 - 0.9**step)

@@ -26,16 +26,19 @@ class PerFedAvg(Method):
     settings: PerFedAvgSettings
 
     def step(self, net: Net, anchor: Net, batch: Batch, lr: float) -> tuple[Tree, Metrics]:
-        """A step, then the step: w' = w - alpha grad(w; A); w <- w - beta grad(w'; B), A and B a batch's halves."""
+        """A step, then the step: w' = w - alpha grad(w; A); w <- w - beta grad(w'; B), A and B a batch's halves.
+
+        Both passes count for normalisation statistics.
+        """
         half = (len(batch.y) + 1) // 2
         w = {n: t.detach() for n, t in net.tensors.items() if n in self.trained}
-        slope, ce = gradient(net, w, lambda inner: F.cross_entropy(inner(batch.x[:half]), batch.y[:half]))
-        ahead = descend(w, slope, self.settings.perfedavg_alpha)
-        slope, after = gradient(net, ahead, lambda inner: F.cross_entropy(inner(batch.x[-half:]), batch.y[-half:]))
-        return descend(w, slope, lr), {"ce": ce, "loss": after}
+        first = gradient(net, w, lambda inner: F.cross_entropy(inner(batch.x[:half]), batch.y[:half]))
+        ahead, net = descend(w, first.gradients, self.settings.perfedavg_alpha), net.with_tensors(first.others)
+        last = gradient(net, ahead, lambda inner: F.cross_entropy(inner(batch.x[-half:]), batch.y[-half:]))
+        return {**last.others, **descend(w, last.gradients, lr)}, {"ce": first.loss, "loss": last.loss}
 
     def adapt(self, net: Net, train: Batch) -> Tree:
         """One step of size alpha on all training samples."""
         w = {n: t.detach() for n, t in net.tensors.items() if n in self.trained}
-        slope, _ = gradient(net, w, lambda inner: F.cross_entropy(inner(train.x), train.y))
-        return descend(w, slope, self.settings.perfedavg_alpha)
+        slope = gradient(net, w, lambda inner: F.cross_entropy(inner(train.x), train.y))
+        return descend(w, slope.gradients, self.settings.perfedavg_alpha)

@@ -64,13 +64,17 @@ class PFedMe(Method):
         }
 
     def step(self, net: Net, anchor: Net, batch: Batch, lr: float) -> tuple[Tree, Metrics]:
-        """K times theta <- theta - eta (grad + lambda (theta - w)); then w <- w - lambda lr (w - theta)."""
+        """K times theta <- theta - eta (grad + lambda (theta - w)); then w <- w - lambda lr (w - theta).
+
+        Normalisation statistics are those of theta's passes.
+        """
         s = self.settings
         w = {n: net.tensors[n].detach() for n in net.tensors if kept_name(n) in net.tensors}
         theta = {n: net.tensors[kept_name(n)] for n in w}
         first: Tensor | None = None
         for _ in range(s.pfedme_steps):
-            slope, ce = gradient(net, theta, lambda inner: F.cross_entropy(inner(batch.x), batch.y))
+            slope, ce, others = gradient(net, theta, lambda inner: F.cross_entropy(inner(batch.x), batch.y))
+            net = net.with_tensors(others)
             first = ce if first is None else first
             theta = {
                 n: t - s.pfedme_lr * (slope[n] + s.pfedme_lambda * (t - w[n]) + s.pfedme_decay * t)
@@ -78,7 +82,8 @@ class PFedMe(Method):
             }
         assert first is not None
         shared = {n: t - s.pfedme_lambda * lr * (t - theta[n]) for n, t in w.items()}
-        return {**shared, **{kept_name(n): t for n, t in theta.items()}}, {"ce": first, "loss": first}
+        others = {n: net.tensors[n] for n in net.tensors if n not in w}
+        return {**others, **shared, **{kept_name(n): t for n, t in theta.items()}}, {"ce": first, "loss": first}
 
     def adapt(self, net: Net, train: Batch) -> Tree:
         """A client is tested with theta, once it has one."""

@@ -15,7 +15,7 @@ from torch import Tensor
 EDGE = 1e-6
 """Cosines stay this far from -1 and 1, where the angle's slope is infinite."""
 
-SeparationForm = Literal["gram", "dsn", "raw"]
+SeparationForm = Literal["gram", "frobenius", "dsn", "raw"]
 
 
 def angular_margin(
@@ -63,14 +63,16 @@ def separation(a: Tensor, b: Tensor, *, form: SeparationForm = "gram") -> Tensor
         a: one encoder's features.
         b: the other's.
         form: "raw": Eq. 3 to the letter, the sum of squares of the N x N products of features, which outgrows every
-            other term; "gram": the mean of squares of their cosines instead, from 0 to 1; "dsn": what the domain
+            other term; "frobenius": the same sum over features of length 1; "gram": the mean of those squares
+            instead, from 0 to 1, whatever N; "dsn": what the domain
             separation networks that the paper cites compute, the mean of squares of the d x d products of centred
             features of length 1.
     """
     if form == "raw":
         return (a @ b.transpose(0, 1)).square().sum()
-    if form == "gram":
-        return (F.normalize(a, dim=1) @ F.normalize(b, dim=1).transpose(0, 1)).square().mean()
+    if form in ("gram", "frobenius"):
+        squares = (F.normalize(a, dim=1) @ F.normalize(b, dim=1).transpose(0, 1)).square()
+        return squares.mean() if form == "gram" else squares.sum()
     a, b = (F.normalize(h - h.mean(0), dim=1) for h in (a, b))
     return (a.transpose(0, 1) @ b).square().mean()
 

@@ -69,6 +69,7 @@ class FDARNNetwork(nn.Module):
         hidden: width of the classifiers' first layer.
         sphere: dimensions of the discriminator's sphere.
         streams: which of the two classifiers there are.
+        predicts: which of them predict; None: those there are.
         own: index of the client's own modality among them.
     """
 
@@ -83,6 +84,7 @@ class FDARNNetwork(nn.Module):
         hidden: int = 1024,
         sphere: int = 128,
         streams: Streams = "both",
+        predicts: Streams | None = None,
         own: int = 0,
     ) -> None:
         super().__init__()
@@ -91,7 +93,7 @@ class FDARNNetwork(nn.Module):
             if encoder is None and streams != alone:
                 raise ValueError(f"FDARN with streams={streams!r} needs an {name} encoder")
         self.altruistic, self.egocentric = altruistic, egocentric
-        self.streams: Streams = streams
+        self.predicts: Streams = predicts or streams
         self.shared = None if streams == "private" else ActivityClassifier(features, hidden, classes)
         self.private = None if streams == "shared" else ActivityClassifier(features, hidden, classes)
         self.discriminator = Discriminator(features, sphere, modalities) if modalities else None
@@ -106,12 +108,12 @@ class FDARNNetwork(nn.Module):
                 "shared", "private": (N, classes) logits; "sphere": (N, sphere) of length 1, for the spherical
                 losses; "modality": (N, modalities) logits, for a plain cross-entropy; "own": (N,) the client's own
                 modality, for every sample.
-            streams: which streams predict; None: those there are.
+            streams: which streams predict; None: those that the network was built to ask.
         """
         if part == "own":
             return torch.full((len(x),), self.own, device=x.device)
         if part == "predict":
-            return self._predict(x, streams or self.streams)
+            return self._predict(x, streams or self.predicts)
         if part in ("sphere", "modality"):
             discriminator = self.discriminator
             if discriminator is None:

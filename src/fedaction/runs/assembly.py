@@ -86,6 +86,7 @@ class Assembly:
             nesterov=run.nesterov,
             weight_decay=run.weight_decay,
             clip_norm=run.clip_norm,
+            clip_by=run.clip_by,
             augment=augment if run.augment and skeletons else None,
             reestimate=run.statistics == "reestimate",
         )

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from fedaction.data.sources import SOURCES
 from fedaction.data.sources.base import Source
-from fedaction.engines.base import Precision
+from fedaction.engines.base import ClipBy, Precision
 from fedaction.federation.settings import (
     FILE,
     HOW,
@@ -94,6 +94,8 @@ class RunSettings(Settings):
     """L2 penalty on weights, except those a method leaves out."""
     clip_norm: float = Field(0.0, ge=0)
     """The largest gradient norm; 0: no limit."""
+    clip_by: ClipBy = "network"
+    """Whether that norm is over a client's whole network, or over each of its modules (FDARN's five, say)."""
     augment: bool = True
     """Random shear and temporal crop of training sequences, where all clients have skeletons; never at test."""
     augment_shear: float = Field(0.5, ge=0)

@@ -17,6 +17,7 @@ import numpy as np
 from fedaction.data.client import ClientData
 from fedaction.data.features.clients import Scale, make_client
 from fedaction.data.features.extract import WIDTH, Extractor, Recording, built_in
+from fedaction.data.features.fewer import Fewer
 from fedaction.data.features.make import from_cache
 from fedaction.data.features.store import MODALITIES, FeatureSet, Modality
 from fedaction.data.files import cache_root, digest_code, key_of
@@ -51,6 +52,7 @@ def stage_features(
     align: bool = True,
     heterogeneity: float = 1.0,
     noise: float = 1.0,
+    fewer: Fewer | None = None,
     scale: Scale = "client",
     cache: str | Path | None = None,
     progress: Callable[[int, int], object] | None = None,
@@ -77,6 +79,8 @@ def stage_features(
         )
     order = numpy_generator(seed, "stage features", "actions").permutation(len(NAMES))
     classes = tuple(sorted(NAMES[i] for i in order[:actions]))
+    if fewer is not None:
+        fewer.check(modalities, actions)
     made: list[ClientData] = []
     for modality in modalities:
         extractor = built_in(modality, width=width, frames=frames, align=align)
@@ -98,6 +102,8 @@ def stage_features(
             name = f"{modality}-{i}"
             order = numpy_generator(division, "division", name).permutation(len(held))
             sides = (np.sort(order[:train]), np.sort(order[train:]))
+            if fewer is not None:
+                sides = fewer.choose(sides, held.labels, actions, modality=modality, name=name, seed=division)
             made.append(make_client(held, sides, held.labels, name, classes, scale))
             if progress is not None:
                 progress(len(made), len(modalities) * clients)

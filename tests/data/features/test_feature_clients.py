@@ -120,12 +120,12 @@ def test_strangers_are_nobodys_client_and_everybodys_test() -> None:
     for client in clients:
         assert set(client.test.subjects) == {"s4", "s5"}
         assert len(client.train) == (8 if client.info.group == "skeleton" else 12)
-    assert [client.info.id for client in clients_from_features(SETS, hold_out=1)][:2] == [
-        "skeleton-s0",
-        "skeleton-s2",
-    ]
-    for many in (3, 9):
-        with pytest.raises(ValueError, match="skeleton is left without a client"):
+    alternate = clients_from_features(SETS, hold_out=2)
+    assert {client.info.id[-2:] for client in alternate} == {"s0", "s1", "s2", "s3"}
+    assert all(set(client.test.subjects) == {"s4", "s5"} for client in alternate)
+    assert [client.info.group for client in alternate] == ["skeleton", "skeleton", "inertial", "inertial"]
+    for many, said in ((5, "inertial is .* s1, s2, s3, s4, s5 are held out .* nobody are left"), (9, "skeleton is ")):
+        with pytest.raises(ValueError, match=said):
             clients_from_features(SETS, hold_out=many)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedaction.data import partition
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.features.fewer import Fewer
 from fedaction.data.features.store import FeatureSet
 from fedaction.data.samples import Examples
 from fedaction.federation.seeds import derive, numpy_generator
@@ -32,6 +33,7 @@ def clients_from_features(
     samples: int = 0,
     test: float = 0.25,
     hold_out: int = 0,
+    fewer: Fewer | None = None,
     scale: Scale = "client",
     seed: int = 0,
 ) -> list[ClientData]:
@@ -51,10 +53,11 @@ def clients_from_features(
         keep: so many clients of each set, the first by name; 0: all.
         samples: most samples of a client, training and test together, drawn by the seed; 0: all.
         test: share of each client's samples kept for test, of each class where possible.
-        hold_out: number of hold-out subjects of each modality, the last by name: they are nobody's client, and every
-            client of the modality is tested on all their samples, in place of `test`. How well a network knows people
-            it has met says little about others: a person's own repetitions are much alike. Not by the seed, so that
-            seeds have one list of clients.
+        hold_out: number of hold-out subjects, the last of all people by name, the same for every modality: they are
+            nobody's client, the others are dealt, and every client is tested on all that its modality has of them, in
+            place of `test`. How well a network knows people it has met says little about others: a person's own
+            repetitions are much alike. Not by the seed, so that seeds have one list of clients.
+        fewer: what is taken away from training.
         scale: see `standardise`.
         seed: seed of shares and splits.
 
@@ -76,16 +79,20 @@ def clients_from_features(
         )
     classes = tuple(sorted({name for item in sets for name in item.classes}))
     people = sorted({who for item in sets for who in item.subjects})
-    dealt = _deal(sets) if deal == "alternate" else [people] * len(sets)
+    held_out = people[max(len(people) - hold_out, 0) :]
+    left = people[: len(people) - len(held_out)]
+    dealt = _deal(sets, left) if deal == "alternate" else [left] * len(sets)
+    if fewer is not None:
+        fewer.check(groups, len(classes))
     made: list[ClientData] = []
     for item, group, mine in zip(sets, groups, dealt, strict=True):
-        mine, held_out = mine[: max(len(mine) - hold_out, 0)], mine[len(mine) - hold_out :]
         used = np.flatnonzero(np.isin(item.subjects, mine)) if item.subjects else np.arange(len(item))
         unseen = np.flatnonzero(np.isin(item.subjects, held_out)) if hold_out else None
         if not len(used) or (unseen is not None and not len(unseen)):
             raise ValueError(
-                f"{group} is left without a client, or without its hold-out subjects: {len(people)} people "
-                f"are dealt to {len(sets)} modalities, and {hold_out} of each kept for test"
+                f"{group} is left without a client, or without a test: of {len(people)} people, "
+                f"{', '.join(held_out) or 'nobody'} are held out for the tests of all {len(sets)} modalities, and "
+                f"{', '.join(mine) or 'nobody'} are left for its clients; hold out fewer people"
             )
         labels = np.array([classes.index(name) for name in item.classes], dtype=np.int64)[item.labels]
         who = np.array(item.subjects) if item.subjects else None
@@ -102,17 +109,20 @@ def clients_from_features(
             if other is None:
                 tested = split(labels[train], test, derive(seed, own_name))
                 train, other = train[~tested], train[tested]
-            made.append(make_client(item, (train, other), labels, own_name, classes, scale, group))
+            sides = (train, other)
+            if fewer is not None:
+                sides = fewer.choose(sides, labels, len(classes), modality=group, name=own_name, seed=seed)
+            made.append(make_client(item, sides, labels, own_name, classes, scale, group))
     return made
 
 
-def _deal(sets: Sequence[FeatureSet]) -> list[list[str]]:
-    """The people of each set, everyone in one set only, in order of their names.
+def _deal(sets: Sequence[FeatureSet], people: Sequence[str]) -> list[list[str]]:
+    """Which of these people each set gets, everyone in one set only, in order of their names.
 
     Everyone goes to the set with the fewest people so far, of those that know the person; whoever few sets know comes
     first. So where all sets know all people, they are dealt in turn; where each has its own people, it keeps them.
     """
-    known = [set(item.subjects) for item in sets]
+    known = [set(item.subjects) & set(people) for item in sets]
     dealt: list[list[str]] = [[] for _ in sets]
     for who in sorted(set[str]().union(*known), key=lambda who: (sum(who in own for own in known), who)):
         fewest = min((i for i, own in enumerate(known) if who in own), key=lambda i: len(dealt[i]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedaction.data.features import (
     load_features,
     take_features,
 )
+from fedaction.data.features.fewer import Fewer
 from fedaction.data.public.readers import READERS
 from fedaction.data.sources.base import SequenceSource, Tell, data_root
 from fedaction.federation.settings import HOW
@@ -37,8 +39,25 @@ class _Features(SequenceSource):
 
     feature_scale: Literal["client", "unit", "none"] = "client"
     """client: by mean and deviation of the client's own training samples; unit: every vector by its own size."""
+    feature_shots: int = Field(0, ge=0)
+    """Most training samples of a class at a client, drawn at random; 0: all. Tests stay as they are."""
+    feature_missing: tuple[str, ...] = ()
+    """As "inertial:9": inertial clients never train on nine classes, drawn at random, and are tested on those."""
     feature_cache: str = Field("", json_schema_extra=HOW)
     """Folder where features are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
+
+    @field_validator("feature_missing")
+    @classmethod
+    def _counted(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        for word in words:
+            if not re.fullmatch(r"\w+:[1-9][0-9]{0,3}", word):
+                raise ValueError(f'{word!r} is no modality and number of classes; write it as "inertial:9"')
+        return words
+
+    @property
+    def _fewer(self) -> Fewer:
+        pairs = (word.split(":") for word in self.feature_missing)
+        return Fewer(self.feature_shots, {modality: int(count) for modality, count in pairs})
 
 
 class FeatureSource(_Features):
@@ -63,7 +82,7 @@ class FeatureSource(_Features):
     feature_test: float = Field(0.25, gt=0, lt=1)
     """Share of each client's samples kept for test, at random, by class where possible."""
     feature_holdout: int = Field(0, ge=0)
-    """People of each modality who are nobody's client; all its clients are tested on them, not by feature_test."""
+    """People, the last by name, who are nobody's client in any modality; all clients are tested on them alone."""
 
     @field_validator("feature_paths")
     @classmethod
@@ -95,6 +114,7 @@ class FeatureSource(_Features):
             samples=self.feature_samples,
             test=self.feature_test,
             hold_out=self.feature_holdout,
+            fewer=self._fewer,
             scale=self.feature_scale,
             seed=seed,
         )
@@ -167,6 +187,7 @@ class StageFeatureSource(_Features):
             align=self.align,
             heterogeneity=self.stage_heterogeneity,
             noise=self.stage_noise,
+            fewer=self._fewer,
             scale=self.feature_scale,
             cache=self.feature_cache or None,
             progress=tell,
