@@ -128,7 +128,7 @@ def test_rounds_count_from_one_and_each_has_the_same_rows(plain):
 def test_metrics_hold_no_clock_times(plain, tmp_path):
     names = {row.name for row in plain.rows}
     server = {"participants", "refused", "dropped", "late", "combined", "bytes_down", "bytes_up"}
-    assert names == {"loss", "ce", "kd", "reg", "accuracy"} | server
+    assert names == {"loss", "ce", "kd", "reg", "accuracy", "balanced_accuracy", "macro_f1"} | server
     for line in (plain.folder / "metrics.jsonl").read_text().splitlines():
         assert json.loads(line).keys() == {"round", "client", "group", "split", "name", "value"}
     again = carry_out(tmp_path, rounds=3)
