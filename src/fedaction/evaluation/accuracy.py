@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -64,6 +64,19 @@ def wilson(accuracy: float, n: float) -> tuple[float, float]:
     middle = (accuracy + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
     half = _Z * math.sqrt(accuracy * (1 - accuracy) / n + _Z**2 / (4 * n**2)) / (1 + _Z**2 / n)
     return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def mean_interval(tests: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """A 95 % interval of the mean over clients of accuracies, 0 to 1, each with the number of its test samples.
+
+    Each side is the root of the summed squares of the clients' own sides, over their number (Zou and Donner, 2008).
+    Of one client it is Wilson's.
+    """
+    mean = sum(value for value, _ in tests) / len(tests)
+    bounds = [wilson(value, n) for value, n in tests]
+    below = math.hypot(*(value - low for (value, _), (low, _) in zip(tests, bounds, strict=True)))
+    above = math.hypot(*(high - value for (value, _), (_, high) in zip(tests, bounds, strict=True)))
+    return mean - below / len(tests), mean + above / len(tests)
 
 
 def by_recording(scores: Tensor, y: Tensor, recording: Tensor) -> float:

@@ -38,6 +38,10 @@ class RunSettings(Settings):
     """The method: fsar, fdarn, or a baseline such as fedavg; `fedaction recipes --keys` lists them all."""
     baselines: tuple[str, ...] = Field((), json_schema_extra=HOW)
     """Methods run beside it on the same clients and seeds, to compare with."""
+    controls: tuple[Literal["majority", "ridge", "local"], ...] = Field(
+        ("majority", "ridge", "local"), json_schema_extra=HOW
+    )
+    """What else stands beside it: each client's commonest class, a ridge classifier on the input, training alone."""
     seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
     """One run per seed; results are means over them."""
     data: str = "stage"

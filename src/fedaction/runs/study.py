@@ -10,11 +10,15 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
+
+import torch
 
 from fedaction.data.client import ClientData
 from fedaction.data.sources.base import Tell
 from fedaction.engines.base import choose_device
+from fedaction.evaluation.accuracy import Scores, mean_interval, score_confusion
+from fedaction.evaluation.controls import Simple
 from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.seeds import derive
@@ -22,6 +26,8 @@ from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
+from fedaction.runs.controls import ControlResult, add_alone, has_controls, sum_up_controls, write_controls
+from fedaction.runs.judge import judge
 from fedaction.runs.metrics import Row, metric_name, read_rows
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
@@ -37,7 +43,9 @@ class RunResult(TypedDict):
 
     Accuracies are shares, 0 to 1; an unseen client's is by k-NN and not part of `mean`. Over several seeds, `mean`
     and `clients` are means, `groups` the means over each group's clients, `std` is the standard deviation of the
-    seeds' means, and times and bytes are sums.
+    seeds' means, and times and bytes are sums. `interval` is the 95 % interval of `mean` for other test samples, of
+    which clients had `n`; `never` are the classes that a client's test has and that were never the answer; `rise` is
+    what the last quarter of the rounds added to `mean`. A study has `controls`, and `warnings` on how to read it.
     """
 
     run: str
@@ -47,6 +55,12 @@ class RunResult(TypedDict):
     metric: str
     mean: float
     std: float | None
+    interval: tuple[float, float] | None
+    balanced_accuracy: float | None
+    macro_f1: float | None
+    n: dict[str, int]
+    never: dict[str, list[str]]
+    rise: float | None
     clients: dict[str, float | None]
     groups: dict[str, float]
     rounds: int
@@ -61,6 +75,8 @@ class RunResult(TypedDict):
     complete: bool
     seeds: NotRequired[dict[str, float]]
     baselines: NotRequired[dict[str, RunResult]]
+    controls: NotRequired[dict[Simple, ControlResult]]
+    warnings: NotRequired[list[str]]
 
 
 def list_runs(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
@@ -70,6 +86,12 @@ def list_runs(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
         yield recipe.run.method, seed, home
         for baseline in recipe.run.baselines:
             yield baseline, seed, home / "baselines" / baseline
+
+
+def list_splits(recipe: Recipe, folder: Path) -> list[Path]:
+    """The directories of a study that keep what clients hold and what controls give: one for each split."""
+    homes = [home for method, _, home in list_runs(recipe, folder) if method == recipe.run.method]
+    return homes if recipe.source.per_seed else homes[:1]
 
 
 def load_clients(recipe: Recipe, progress: Progress | None = None) -> dict[str, ClientData]:
@@ -112,21 +134,27 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
     Returns:
         The study's result, which is also `result.json` in the directory.
     """
+    progress = progress or Quiet()
     clients, loaded = load_clients(recipe, progress), recipe.run.seeds[0]
     _check(recipe, clients)
+    recipe = add_alone(recipe, clients, progress.warn)
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         remove_partial(folder)
         # First of all, so that a run killed from here on can be resumed.
         write_atomically(folder / "recipe.toml", to_toml(recipe.flat()).encode())
+        splits = list_splits(recipe, folder)
         for method, seed, home in list_runs(recipe, folder):
             part = recipe.only(method, seed)
             if home != folder:
                 write_atomically(home / "recipe.toml", to_toml(part.flat()).encode())
-            if not _done(part, home):
-                if recipe.source.per_seed and seed != loaded:
-                    clients, loaded = load_clients(part, progress), seed
-                SingleRun(part, clients, home, progress or Quiet()).execute()
+            controls, training = home in splits and not has_controls(home), not _done(part, home)
+            if (controls or training) and recipe.source.per_seed and seed != loaded:
+                clients, loaded = load_clients(part, progress), seed
+            if controls:
+                write_controls(recipe, clients, home, progress)
+            if training:
+                SingleRun(part, clients, home, progress).execute()
             write_json(home / "result.json", summary(part, home))
         result = study_result(recipe, folder)
         write_json(folder / "result.json", result)
@@ -176,7 +204,9 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
     tests = [row for row in rows if row.split == "test" and row.name in (METRIC, "knn")]
     last = max(row.round for row in tests)
     clients = {row.client: row.value for row in tests if row.round == last}
-    seen = [v for client, v in clients.items() if v is not None and client != recipe.run.unseen]
+    seen = {client: v for client, v in clients.items() if v is not None and client != recipe.run.unseen}
+    scores, never = _scores(home)
+    n = {client: own.n for client, own in scores.items()}
     machine = read_json(home / "environment.json")
     return {
         "run": str(home),
@@ -184,8 +214,14 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "method": recipe.run.method,
         "seed": recipe.run.seeds[0],
         "metric": metric_name([recipe.run.method]),
-        "mean": statistics.fmean(seen),
+        "mean": statistics.fmean(seen.values()),
         "std": None,
+        "interval": _interval(seen, n),
+        "balanced_accuracy": statistics.fmean(own.balanced_accuracy for own in scores.values()) if scores else None,
+        "macro_f1": statistics.fmean(own.macro_f1 for own in scores.values()) if scores else None,
+        "n": n,
+        "never": never,
+        "rise": _rise(tests, recipe.run.unseen),
         "clients": clients,
         "groups": _by_group(tests, last, recipe.run.unseen),
         "rounds": last,
@@ -209,6 +245,8 @@ def study_result(recipe: Recipe, folder: Path) -> RunResult:
     result = _over_seeds(by_method.pop(recipe.run.method))
     result["run"] = str(folder)
     result["baselines"] = {name: _over_seeds(runs) for name, runs in by_method.items()}
+    result["controls"] = sum_up_controls(list_splits(recipe, folder), recipe.run.unseen)
+    result["warnings"] = judge([result])
     return result
 
 
@@ -222,12 +260,44 @@ def _over_seeds(runs: list[RunResult]) -> RunResult:
         client: statistics.fmean(run["clients"][client] or 0.0 for run in runs) for client in runs[0]["clients"]
     }
     result["groups"] = {group: statistics.fmean(run["groups"][group] for run in runs) for group in runs[0]["groups"]}
+    result["interval"] = _interval({c: result["clients"][c] or 0.0 for c in result["n"]}, result["n"])
+    for key in ("balanced_accuracy", "macro_f1", "rise"):
+        known = [value for run in runs if (value := run[key]) is not None]
+        result[key] = statistics.fmean(known) if known else None
     result["seconds"] = sum(run["seconds"] for run in runs)
     result["bytes_up"] = sum(run["bytes_up"] for run in runs)
     result["bytes_down"] = sum(run["bytes_down"] for run in runs)
     result["complete"] = all(run["complete"] for run in runs)
     result["seeds"] = {str(run["seed"]): run["mean"] for run in runs}
     return result
+
+
+def _scores(home: Path) -> tuple[dict[str, Scores], dict[str, list[str]]]:
+    """By client, what the last confusion matrix says, and the names of classes that were never the answer."""
+    path = home / "evidence.json"
+    matrices: dict[str, Any] = read_json(path).get("confusion", {}) if path.exists() else {}
+    scores = {client: score_confusion(torch.tensor(own["matrix"])) for client, own in matrices.items()}
+    never = {client: [matrices[client]["classes"][place] for place in own.never] for client, own in scores.items()}
+    return scores, {client: names for client, names in never.items() if names}
+
+
+def _interval(accuracies: Mapping[str, float], n: Mapping[str, int]) -> tuple[float, float] | None:
+    """The interval of a mean over clients; None where somebody's number of test samples is not known."""
+    known = [(value, n.get(client, 0)) for client, value in accuracies.items()]
+    return mean_interval(known) if known and all(count for _, count in known) else None
+
+
+def _rise(tests: list[Row], unseen: str) -> float | None:
+    """What the last quarter of the rounds added to the mean accuracy; None where too few rounds were tested."""
+    by_round: dict[int, list[float]] = {}
+    for row in tests:
+        if row.value is not None and row.client != unseen:
+            by_round.setdefault(row.round, []).append(row.value)
+    last = max(by_round)
+    before = [round for round in by_round if round <= 0.75 * last]
+    if last < 4 or not before:
+        return None
+    return statistics.fmean(by_round[last]) - statistics.fmean(by_round[max(before)])
 
 
 def _by_group(tests: list[Row], last: int, unseen: str) -> dict[str, float]:
