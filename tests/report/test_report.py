@@ -492,3 +492,13 @@ def test_the_file_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
         write_report(tmp_path / "run", out)
     assert out.read_text(encoding="utf-8") == before
     assert [path.name for path in out.parent.iterdir()] == ["mine.html"]
+
+
+def test_warnings_and_controls_are_on_the_page(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    result = json.loads((tmp_path / "result.json").read_text())
+    result |= {"warnings": ["fsar is below."], "controls": {"ridge": {"mean": 0.75, "clients": {"gym": 0.7}}}}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    data = blob(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert data["warnings"] == ["fsar is below."]
+    assert data["controls"] == [{"name": "Ridge classifier", "final": 0.75, "finals": [None, 0.7]}]

@@ -210,7 +210,9 @@ def _table(studies: list[dict[str, Any]], key: str) -> Table:
 
     results = [run for study in studies for run in (study, *study.get("baselines", {}).values())]
     table = Table(title=f"test {metric_name(result['method'] for result in results)}, %", show_footer=True)
-    table.add_column("client", footer="mean\n95 % interval\nbalanced\nmacro-F1\nMB up\nMB down\nseconds")
+    table.add_column(
+        "client", overflow="fold", footer="mean\n95 % interval\nbalanced\nmacro-F1\nMB up\nMB down\nseconds"
+    )
     columns: list[dict[str, float | None]] = []
     for study in studies:
         for result in (study, *study.get("baselines", {}).values()):
@@ -235,7 +237,7 @@ def _footer(result: dict[str, Any]) -> str:
     scores = [result.get(key) for key in ("balanced_accuracy", "macro_f1")]
     more = ["" if score is None else f"{100 * score:.1f}" for score in scores]
     traffic = [f"{result[key] / 1e6:.1f}" for key in ("bytes_up", "bytes_down")]
-    interval = " to ".join(f"{100 * bound:.1f}" for bound in result.get("interval") or ())
+    interval = " to ".join(f"{100 * bound:.0f}" for bound in result.get("interval") or ())
     mean, seconds = f"{100 * result['mean']:.1f}{spread}", f"{result['seconds']:.0f}"
     return _join(mean, interval, *more, *traffic, seconds, keep=True)
 

@@ -26,6 +26,7 @@ from fedaction.runs.study import RunResult, resume_study, run_study
 # In the order that they are joined: helpers first, `page.js` last because it draws.
 _NAMES = ("dom", "chart", "heatmap", "results", "clock", "body", "topology", "player", "analyses", "page")
 SCRIPTS = tuple(f"{name}.js" for name in _NAMES)
+_CONTROLS = {"majority": "Commonest class", "ridge": "Ridge classifier"}
 _MOST_POINTS = 400  # of one curve; more than a screen can show
 _STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 to 2000
 
@@ -168,6 +169,15 @@ def _payload(data: ReportData) -> dict[str, Any]:
             {"client": client, "items": [_sample(item) for item in items]}
             for client, items in data.samples.items()
             if items
+        ],
+        "warnings": data.result.warnings if data.result else (),
+        "controls": [
+            {
+                "name": _CONTROLS.get(name, name),
+                "final": _round(control.mean),
+                "finals": [_round(control.clients.get(client)) for client in data.clients],
+            }
+            for name, control in (data.result.controls if data.result else {}).items()
         ],
         "analyses": [_analysis(item) for item in data.analyses],
         "notes": data.notes,

@@ -103,6 +103,10 @@ function drawTable() {
     });
     return el("tr", {}, el("th", { scope: "row" }, method.name, method.complete ? null : el("small", {}, " unfinished")), cells);
   });
+  for (const control of data.controls) {
+    const cells = [...control.finals, control.final].map((value) => el("td", {}, value === null ? "–" : (100 * value).toFixed(1)));
+    rows.push(el("tr", {}, el("th", { scope: "row" }, control.name, el("small", {}, " control")), cells));
+  }
   const head = el("tr", {}, el("th", { scope: "col" }, "Method"), heads.map((name) => el("th", { scope: "col" }, name)));
   const table = el("table", { class: "final" }, el("thead", {}, head), el("tbody", {}, rows));
   node.append(el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Final ${measured} table` }, table));
@@ -113,6 +117,10 @@ function drawTable() {
     ...data.methods.map((method) => {
       const values = columns.flatMap((pick) => (several ? pick(method) : [pick(method)[0]]));
       return [quoted(method.name), ...values.map((value) => value ?? "")].join(",");
+    }),
+    ...data.controls.map((control) => {
+      const values = [...control.finals, control.final].flatMap((value) => (several ? [value, null] : [value]));
+      return [quoted(control.name), ...values.map((value) => value ?? "")].join(",");
     }),
   ].join("\n");
   const said = el("span", { role: "status", class: "said" });
@@ -168,6 +176,10 @@ function drawConfusion() {
     const title = `${right} of ${total} right${total ? ` (${format.percent(right / total)})` : ""}`;
     const aside = el("div", { class: "aside" }, el("p", { class: "figure" }, title), el("h3", {}, "Most frequent mistakes"));
     aside.append(list.length ? el("ol", {}, list) : el("p", {}, "None."));
+    const recalls = classes.map((name, r) => [name, sums[r] ? matrix[r][r] / sums[r] : null, sums[r]]).filter((item) => item[1] !== null);
+    recalls.sort((a, b) => a[1] - b[1]);
+    const rest = recalls.map(([name, part, n]) => el("li", {}, el("b", {}, name), el("small", {}, `${format.percent(part)} of ${n}`)));
+    aside.append(el("details", {}, el("summary", {}, "Recall of each class"), el("ul", {}, rest)));
     body.replaceChildren(picture, aside);
     heatmap(picture, {
       label: `Confusion matrix of client ${data.confusions[method].clients[client].client}: ${title}`,

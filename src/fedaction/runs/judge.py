@@ -17,79 +17,76 @@ Study = Mapping[str, Any]
 
 def judge(studies: Sequence[Study]) -> list[str]:
     """Warnings about the runs of one study, or of several side by side."""
-    runs = [(run, study) for study in studies for run in (study, *study.get("baselines", {}).values())]
     several = len(studies) > 1
-    labelled = [(_label(run, several), run, study) for run, study in runs]
-    return [
-        *(text for label, run, study in labelled for text in _below(label, run, study)),
-        *_apart([(label, run) for label, run, _ in labelled]),
-        *(text for label, run, _ in labelled for text in _never(label, run)),
-        *(text for label, run, _ in labelled for text in _rising(label, run)),
-        *_few(runs),
+    runs = [
+        (f"{run['method']} in {Path(run['run']).name}" if several else str(run["method"]), run, study)
+        for study in studies
+        for run in (study, *study.get("baselines", {}).values())
     ]
+    named = [(label, run) for label, run, _ in runs]
+    return [*_below(runs), *_apart(named), *_never(named), *_rising(named), *_few(named)]
 
 
-def _label(run: Study, several: bool) -> str:
-    return f"{run['method']} in {Path(run['run']).name}" if several else str(run["method"])
+_SIMPLE = {"majority": "always answering each client's commonest class", "ridge": "a ridge classifier on the input"}
 
 
-def _below(label: str, run: Study, study: Study) -> Iterable[str]:
+def _below(runs: Sequence[tuple[str, Study, Study]]) -> Iterable[str]:
     """Below what needs no network."""
-    words = {
-        "ridge": "a ridge classifier on the input",
-        "majority": "always answering each client's commonest class",
-    }
-    for name, said in words.items():
-        control = study.get("controls", {}).get(name)
-        if control and run["mean"] < control["mean"]:
-            yield f"{label} ({_percent(run['mean'])}) is below {said} ({_percent(control['mean'])})."
-            return
+    for name, words in _SIMPLE.items():
+        low: dict[float, list[str]] = {}
+        for label, run, study in runs:
+            control = study.get("controls", {}).get(name)
+            if control and run["mean"] < control["mean"]:
+                low.setdefault(control["mean"], []).append(f"{label} ({_percent(run['mean'])})")
+        for mean, texts in low.items():
+            yield f"Below {words} ({_percent(mean)}): {_some(texts)}."
 
 
 def _apart(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
     """Neighbours in rank that the test does not tell apart."""
     known = sorted((pair for pair in runs if pair[1].get("interval")), key=lambda pair: -pair[1]["mean"])
     close = [
-        f"{above} {_percent(better['mean'])} from {below} {_percent(worse['mean'])}"
+        f"{above} ({_percent(better['mean'])}) from {below} ({_percent(worse['mean'])})"
         for (above, better), (below, worse) in pairwise(known)
         if worse["mean"] >= better["interval"][0]
     ]
     if close:
-        low, high = known[0][1]["interval"]
-        yield (
-            f"The test does not tell {'; '.join(close)}: the second is within the first's 95 % interval "
-            f"({known[0][0]}: {100 * low:.1f} to {_percent(high)})."
-        )
+        yield f"Not told apart by this test (within the 95 % interval): {_some(close)}."
 
 
-def _never(label: str, run: Study) -> Iterable[str]:
+def _never(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
     """Classes that are tested and never answered."""
-    never = {client: classes for client, classes in run.get("never", {}).items() if classes}
-    if never:
-        texts = [f"{_some(repr(name) for name in classes)} at {client}" for client, classes in never.items()]
-        yield f"{label} never answers {_some(texts)}."
+    for label, run in runs:
+        never = {client: classes for client, classes in run.get("never", {}).items() if classes}
+        if never:
+            texts = [f"{_some(classes)} at {client}" for client, classes in never.items()]
+            yield f"{label} never answers: {_some(texts, '; ')}."
 
 
-def _rising(label: str, run: Study) -> Iterable[str]:
+def _rising(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
     """Training that was not at its end."""
-    rise, interval = run.get("rise"), run.get("interval")
-    if rise is not None and interval and rise > run["mean"] - interval[0]:
-        yield f"{label} was still rising: the last quarter of its rounds added {100 * rise:.1f} points."
+    texts = [
+        f"{label} (by {100 * run['rise']:.1f} points)"
+        for label, run in runs
+        if run.get("rise") is not None and run.get("interval") and run["rise"] > run["mean"] - run["interval"][0]
+    ]
+    if texts:
+        yield f"Still rising in the last quarter of the rounds: {_some(texts)}."
 
 
-def _few(runs: Sequence[tuple[Study, Study]]) -> Iterable[str]:
+def _few(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
     """Tests too small to say much."""
-    small = {client: n for run, _ in runs for client, n in run.get("n", {}).items() if n < FEW}
+    small = {client: n for _, run in runs for client, n in run.get("n", {}).items() if n < FEW}
     if small:
         named = _some(f"{client} ({n})" for client, n in small.items())
         yield f"Fewer than {FEW} test samples: {named}."
 
 
-def _some(texts: Iterable[str]) -> str:
+def _some(texts: Iterable[str], between: str = ", ") -> str:
     """The first few of some texts, and how many more there are."""
     every = list(texts)
     more = len(every) - _MOST
-    return ", ".join(every[:_MOST]) + (f" and {more} more" if more > 0 else "")
+    return between.join(every[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def _percent(share: float) -> str:
