@@ -31,7 +31,7 @@ _CLIP = (4, 8, 8)  # frames, height and width that clips are averaged down to
 _BATCH = 64
 
 
-class Split(NamedTuple):
+class SplitSizes(NamedTuple):
     """How much a client holds, and who was held out."""
 
     train: int
@@ -46,13 +46,13 @@ class Split(NamedTuple):
     """People of the test who are not among those of the training; None where people are not known."""
 
 
-def describe_split(client: ClientData) -> Split:
+def describe_split(client: ClientData) -> SplitSizes:
     """What there is to learn from and to test on."""
     kinds = len(client.info.classes)
     counts = (torch.bincount(part.labels, minlength=kinds).tolist() for part in (client.train, client.test))
     known = bool(client.train.subjects and client.test.subjects)
     people, tested = set(client.train.subjects), set(client.test.subjects)
-    return Split(
+    return SplitSizes(
         len(client.train),
         len(client.test),
         dict(zip(client.info.classes, zip(*counts, strict=True), strict=True)),

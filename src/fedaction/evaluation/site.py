@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaction.data.client import ClientData
+from fedaction.data.client import ClientData, Split
 from fedaction.evaluation.accuracy import Scores, by_recording, confusion, score_confusion, wilson
 from fedaction.federation.tree import Tree
 
@@ -45,6 +45,8 @@ class Question:
     """Kinds of evidence wanted besides the metrics."""
     samples: int = 0
     """Test sequences wanted as examples, for "samples"."""
+    split: Split = "test"
+    """What the client is tested on."""
     neighbours: Neighbours | None = None
     """The client is one that never trained, tested by its nearest neighbours; None: by its classifier."""
 

@@ -16,6 +16,7 @@ import torch
 
 from fedaction.data.client import ClientData
 from fedaction.data.sources.base import Tell
+from fedaction.data.validation import hold_validation
 from fedaction.engines.base import choose_device
 from fedaction.evaluation.accuracy import Scores, mean_interval, score_confusion
 from fedaction.evaluation.controls import Simple
@@ -31,6 +32,7 @@ from fedaction.runs.judge import judge
 from fedaction.runs.metrics import Row, metric_name, read_rows
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
+from fedaction.runs.stop import is_over
 from fedaction.server.devices import fleet_of
 
 METRIC = "accuracy"
@@ -45,7 +47,8 @@ class RunResult(TypedDict):
     and `clients` are means, `groups` the means over each group's clients, `std` is the standard deviation of the
     seeds' means, and times and bytes are sums. `interval` is the 95 % interval of `mean` for other test samples, of
     which clients had `n`; `never` are the classes that a client's test has and that were never the answer; `rise` is
-    what the last quarter of the rounds added to `mean`. A study has `controls`, and `warnings` on how to read it.
+    what the last quarter of the rounds added to `mean`. Of the `rounds` done, `chosen` is the one that the result is
+    of: the last, or with validation the best by it. A study has `controls`, and `warnings` on how to read it.
     """
 
     run: str
@@ -64,6 +67,7 @@ class RunResult(TypedDict):
     clients: dict[str, float | None]
     groups: dict[str, float]
     rounds: int
+    chosen: int
     seconds: float
     bytes_up: int
     bytes_down: int
@@ -103,6 +107,8 @@ def load_clients(recipe: Recipe, progress: Progress | None = None) -> dict[str, 
     if recipe.source.per_seed:
         seed = derive(seed, "repetition", recipe.run.seeds[0])
     loaded = recipe.source.load(seed, _data_progress(progress) if progress else None)
+    if recipe.run.validation:
+        loaded = hold_validation(loaded, recipe.run.validation, seed, recipe.run.unseen)
     clients = {client.info.id: client for client in loaded}
     if not clients:
         raise ValueError("the recipe's data has no clients")
@@ -163,8 +169,20 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
 
 def _done(recipe: Recipe, home: Path) -> bool:
     """Whether a run has come to its end: its last checkpoint is there, and the evidence written after it."""
-    last = home / "checkpoints" / f"round-{recipe.run.rounds:06d}.json"
-    return last.exists() and (home / "evidence.json").exists()
+    return _ended(recipe, home) and (home / "evidence.json").exists()
+
+
+def _ended(recipe: Recipe, home: Path) -> bool:
+    """Whether the last checkpoint is one that no round follows."""
+    last = max((home / "checkpoints").glob("round-*.json"), default=None)
+    if last is None:
+        return False
+    try:
+        record = read_json(last)
+        best = float(record["best"][0]), int(record["best"][1])
+        return is_over(recipe.run, int(record["round"]), best, float(record["time"]))
+    except (ValueError, KeyError, TypeError, IndexError):
+        return False  # damaged: the run itself says so, and goes on from the one before
 
 
 def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
@@ -180,6 +198,11 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
     if recipe.run.devices:
         fleet_of(recipe.run.devices)
     for name, settings in recipe.methods.items():
+        run = recipe.run
+        if run.stop_time and not (run.devices or run.deadline or METHODS[name].overrides("buffer")):
+            raise ValueError(
+                f"stop_time: method {name} has no virtual clock here; say devices or a deadline, or drop the key"
+            )
         if recipe.run.late and METHODS[name].overrides("buffer"):
             raise ValueError(f"late: method {name} has no rounds that a client could come late to; drop the key")
         arranged = arrange(METHODS[name], clients)
@@ -203,7 +226,8 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
     rows = read_rows(home / "metrics.jsonl")
     tests = [row for row in rows if row.split == "test" and row.name in (METRIC, "knn")]
     last = max(row.round for row in tests)
-    clients = {row.client: row.value for row in tests if row.round == last}
+    chosen = _best_round(rows) if recipe.run.validation else last
+    clients = {row.client: row.value for row in tests if row.round == chosen}
     seen = {client: v for client, v in clients.items() if v is not None and client != recipe.run.unseen}
     scores, never = _scores(home)
     n = {client: own.n for client, own in scores.items()}
@@ -223,8 +247,9 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "never": never,
         "rise": _rise(tests, recipe.run.unseen),
         "clients": clients,
-        "groups": _by_group(tests, last, recipe.run.unseen),
+        "groups": _by_group(tests, chosen, recipe.run.unseen),
         "rounds": last,
+        "chosen": chosen,
         "seconds": _seconds(home / "clock.jsonl"),
         "bytes_up": sum(int(row.value or 0) for row in rows if row.name == "bytes_up"),
         "bytes_down": sum(int(row.value or 0) for row in rows if row.name == "bytes_down"),
@@ -233,7 +258,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "device": machine["device"],
         "device_name": machine["device_name"],
         "torch": machine["packages"]["torch"],
-        "complete": last == recipe.run.rounds,
+        "complete": last == recipe.run.rounds or _ended(recipe, home),
     }
 
 
@@ -270,6 +295,16 @@ def _over_seeds(runs: list[RunResult]) -> RunResult:
     result["complete"] = all(run["complete"] for run in runs)
     result["seeds"] = {str(run["seed"]): run["mean"] for run in runs}
     return result
+
+
+def _best_round(rows: list[Row]) -> int:
+    """The first round with the best mean validation accuracy."""
+    by_round: dict[int, list[float]] = {}
+    for row in rows:
+        if row.split == "validation" and row.name == METRIC:
+            by_round.setdefault(row.round, []).append(row.value or 0.0)
+    means = {round: statistics.fmean(values) for round, values in by_round.items()}
+    return max(sorted(means), key=lambda round: means[round])
 
 
 def _scores(home: Path) -> tuple[dict[str, Scores], dict[str, list[str]]]:
