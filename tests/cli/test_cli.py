@@ -275,6 +275,8 @@ def test_compare_puts_runs_and_their_baselines_side_by_side(done, tmp_path):
     ridge = 100 * expected["controls"]["ridge"]["mean"]
     assert "ridge" in table.stdout and f"{ridge:.1f}" in table.stdout and "95 % interval" in table.stdout
     assert "warning: Fewer than 50 test samples" in table.stdout
+    for at, words in (("rounds", "after 2 rounds"), ("epochs", "after 2 local epochs")):
+        assert words in flat(fedaction("compare", folder, other, "--at", at).stdout)
 
 
 def test_compare_says_which_run_is_not_finished(done, tmp_path):

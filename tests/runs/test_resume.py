@@ -39,6 +39,7 @@ model_projection = 8
 model_dropout = 0.2
 report_samples = 1
 controls = ["majority", "ridge"]
+validation = 0.3
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,13 +92,26 @@ def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
     _carry_out(partial(resume_and_report, folder), folder, as_json)
 
 
+class Equal(StrEnum):
+    """What methods are compared at."""
+
+    ROUNDS = "rounds"
+    EPOCHS = "epochs"
+    TIME = "time"
+
+
 @app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Run directories.", exists=True, file_okay=False)],
+    at: Annotated[
+        Equal | None,
+        typer.Option(help="As they were after equal rounds, local epochs or time of training; default: the end."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show several finished runs, and their baselines, side by side."""
     from fedaction.federation.files import read_json
+    from fedaction.runs.budget import COSTS, equalise
     from fedaction.runs.judge import judge
 
     studies: list[dict[str, Any]] = []
@@ -106,12 +120,16 @@ def compare(
         if not path.exists():
             raise fail(f"{folder} has no result.json; is it a finished run? `fedaction resume {folder}` finishes one")
         studies.append(read_json(path))
+    when = ""
+    if at is not None:
+        budget, studies = load(equalise, folders, studies, at.value)
+        when = f" after {budget:.4g} {COSTS[at.value]}"
     warnings = judge(studies)
     if as_json:
         runs = [run for study in studies for run in (study, *study.get("baselines", {}).values())]
         print(json.dumps({"runs": runs, "warnings": warnings}))
         return
-    out.print(_table(studies, "run"))
+    out.print(_table(studies, "run", when))
     _say_warnings(warnings)
 
 
@@ -204,12 +222,12 @@ def _say_warnings(texts: list[str]) -> None:
         say(f"warning: {text}")
 
 
-def _table(studies: list[dict[str, Any]], key: str) -> Table:
+def _table(studies: list[dict[str, Any]], key: str, when: str = "") -> Table:
     """Clients down, runs across: a federation has more clients than a terminal has room for columns."""
     from fedaction.runs.metrics import metric_name
 
     results = [run for study in studies for run in (study, *study.get("baselines", {}).values())]
-    table = Table(title=f"test {metric_name(result['method'] for result in results)}, %", show_footer=True)
+    table = Table(title=f"test {metric_name(result['method'] for result in results)}{when}, %", show_footer=True)
     table.add_column(
         "client", overflow="fold", footer="mean\n95 % interval\nbalanced\nmacro-F1\nMB up\nMB down\nseconds"
     )
@@ -236,7 +254,7 @@ def _footer(result: dict[str, Any]) -> str:
     spread = "" if result["std"] is None else f" ± {100 * result['std']:.1f}"
     scores = [result.get(key) for key in ("balanced_accuracy", "macro_f1")]
     more = ["" if score is None else f"{100 * score:.1f}" for score in scores]
-    traffic = [f"{result[key] / 1e6:.1f}" for key in ("bytes_up", "bytes_down")]
+    traffic = ["" if result[key] is None else f"{result[key] / 1e6:.1f}" for key in ("bytes_up", "bytes_down")]
     interval = " to ".join(f"{100 * bound:.0f}" for bound in result.get("interval") or ())
     mean, seconds = f"{100 * result['mean']:.1f}{spread}", f"{result['seconds']:.0f}"
     return _join(mean, interval, *more, *traffic, seconds, keep=True)

@@ -53,6 +53,10 @@ class Result:
     device: str = ""
     complete: bool = True
     seeds: dict[str, float | None] | None = None
+    interval: tuple[float, float] | None = None
+    balanced_accuracy: float | None = None
+    macro_f1: float | None = None
+    baselines: dict[str, Result] = field(default_factory=dict[str, "Result"])
     controls: dict[str, Control] = field(default_factory=dict[str, Control])
     warnings: tuple[str, ...] = ()
 

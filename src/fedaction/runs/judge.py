@@ -57,9 +57,9 @@ def _apart(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
 def _never(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
     """Classes that are tested and never answered."""
     for label, run in runs:
-        never = {client: classes for client, classes in run.get("never", {}).items() if classes}
-        if never:
-            texts = [f"{_some(classes)} at {client}" for client, classes in never.items()]
+        never: Mapping[str, Sequence[str]] = run.get("never") or {}
+        texts = [f"{_some(classes)} at {client}" for client, classes in never.items() if classes]
+        if texts:
             yield f"{label} never answers: {_some(texts, '; ')}."
 
 

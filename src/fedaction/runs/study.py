@@ -6,7 +6,6 @@ The directory itself is the run of the method with the first seed. Below it, in 
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
+from fedaction.runs.budget import read_seconds
 from fedaction.runs.controls import ControlResult, add_alone, has_controls, sum_up_controls, write_controls
 from fedaction.runs.judge import judge
 from fedaction.runs.metrics import Row, metric_name, read_rows
@@ -250,7 +250,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "groups": _by_group(tests, chosen, recipe.run.unseen),
         "rounds": last,
         "chosen": chosen,
-        "seconds": _seconds(home / "clock.jsonl"),
+        "seconds": round(sum(read_seconds(home / "clock.jsonl", "total").values()), 3),
         "bytes_up": sum(int(row.value or 0) for row in rows if row.name == "bytes_up"),
         "bytes_down": sum(int(row.value or 0) for row in rows if row.name == "bytes_down"),
         "configuration": recipe.configuration(),
@@ -342,15 +342,3 @@ def _by_group(tests: list[Row], last: int, unseen: str) -> dict[str, float]:
         if row.round == last and row.value is not None and row.client != unseen:
             by_group.setdefault(row.group, []).append(row.value)
     return {group: statistics.fmean(values) for group, values in sorted(by_group.items())}
-
-
-def _seconds(path: Path) -> float:
-    """Wall seconds of a run's rounds. Rounds done again after a crash count once."""
-    rounds: dict[int, float] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            entry = json.loads(line)
-            rounds[entry["round"]] = entry["total"]
-        except (json.JSONDecodeError, KeyError):
-            continue  # torn by a kill
-    return round(sum(rounds.values()), 3)
