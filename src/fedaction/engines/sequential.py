@@ -162,7 +162,7 @@ class SequentialEngine(Simulation):
         for finish in self._in_order(self._train, jobs):
             yield finish()
 
-    def _answer(self, jobs: Iterable[Job], split: Split) -> Iterator[Answers]:
+    def _answer(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
         return self._in_order(partial(self._test, split), jobs)
 
     def close(self) -> None:

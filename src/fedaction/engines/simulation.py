@@ -38,7 +38,7 @@ class Simulation(ABC):
         """See `Engine.train`."""
 
     @abstractmethod
-    def _answer(self, jobs: Iterable[Job], split: Split) -> Iterator[Answers]:
+    def _answer(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
         """Every job's test set or other split under its payload and the client's own tensors, in the jobs' order."""
 
     def evaluate(self, jobs: Iterable[Job], question: Question = Question()) -> Iterator[Evaluation]:  # noqa: B008
@@ -80,7 +80,7 @@ class Simulation(ABC):
         scopes = self._method.plan(info).scopes
         return {n: t for n, t in self._first[key].items() if scopes[n] is scope}
 
-    def _retrieve(self, jobs: Iterable[Job], split: Split) -> Iterator[Answers]:
+    def _retrieve(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
         """Tests of networks that learned without labels."""
         task = self._method.task
         assert task is not None

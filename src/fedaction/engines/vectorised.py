@@ -128,7 +128,7 @@ class VectorisedEngine(Simulation):
                     while waiting and waiting[0] in done:  # in the order asked for, and kept no longer than that
                         yield done.pop(waiting.pop(0))
 
-    def _answer(self, jobs: Iterable[Job], split: Split) -> Iterator[Answers]:
+    def _answer(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
         ordered = list(jobs)
         done: dict[str, Answers] = {}
         for stack in self._stacks(ordered):
