@@ -101,6 +101,7 @@ UNLABELLED = ("fedvssl", "fedu", "centralvssl")
 
 PHONES: dict[str, Any] = {
     "method": "fedvssl",
+    "controls": [],
     "pretext": "speed",
     "clip_frames": 4,
     "clip_size": 16,

@@ -46,6 +46,7 @@ STAGE: dict[str, Any] = {
     "frames": 16,
     "batch_size": 4,
     "report_samples": 1,
+    "controls": [],
     **TINY,
 }
 CLIENTS = ["stage-0-kinect_v2", "stage-1-kinect_v1", "stage-2-openni_15"]

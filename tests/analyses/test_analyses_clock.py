@@ -33,6 +33,7 @@ STAGE: dict[str, Any] = {
     "frames": 8,
     "batch_size": 6,
     "report_samples": 0,
+    "controls": [],
     **TINY,
 }
 SLOW, MIDDLE, FAST = (f"stage-{i}-kinect_v2" for i in range(3))

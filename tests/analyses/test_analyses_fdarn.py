@@ -36,6 +36,7 @@ STAGE: dict[str, Any] = {
     "feature_width": 16,
     "batch_size": 8,
     "report_samples": 1,
+    "controls": [],
     "augment": False,
     "backbone": "perceptron",
     "classifier": "shared",

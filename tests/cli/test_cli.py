@@ -37,6 +37,7 @@ model_last = 0
 model_units = [1, 1, 1]
 model_projection = 8
 report_samples = 1
+controls = ["majority", "ridge"]
 """
 CLIENTS = {"stage-0-kinect_v2", "stage-1-openni_15"}
 
@@ -98,6 +99,7 @@ def test_json_is_one_object_on_standard_output(done):
     expected = {
         *("run", "name", "method", "metric", "mean", "std", "clients", "rounds", "seconds"),
         *("bytes_up", "bytes_down", "configuration", "seeds", "baselines", "complete"),
+        *("interval", "balanced_accuracy", "macro_f1", "n", "controls", "warnings"),
     }
     assert expected <= found.keys()
     assert (found["run"], found["method"], found["metric"]) == (str(folder), "fsar", "accuracy")
@@ -160,6 +162,7 @@ def test_without_out_runs_are_numbered_and_a_table_is_printed(home):
         assert f"report: runs/small-two-{number}/report.html" in result.stdout
         assert (home / f"runs/small-two-{number}/report.html").is_file()
     assert "test accuracy" in result.stdout and "fsar" in result.stdout and "fedavg" not in result.stdout
+    assert "majority" in result.stdout and "warning: Fewer than 50 test samples" in result.stdout
 
 
 def test_engine_device_and_overrides_reach_the_run(home):
@@ -268,6 +271,12 @@ def test_compare_puts_runs_and_their_baselines_side_by_side(done, tmp_path):
     assert table.exit_code == 0 and f"{100 * expected['mean']:.1f} ±" in table.stdout
     for client in CLIENTS:
         assert client in table.stdout
+    # Controls have columns of their own, and what the numbers do not bear stands below them.
+    ridge = 100 * expected["controls"]["ridge"]["mean"]
+    assert "ridge" in table.stdout and f"{ridge:.1f}" in table.stdout and "95 % interval" in table.stdout
+    assert "warning: Fewer than 50 test samples" in table.stdout
+    for at, words in (("rounds", "after 2 rounds"), ("epochs", "after 2 local epochs")):
+        assert words in flat(fedaction("compare", folder, other, "--at", at).stdout)
 
 
 def test_compare_says_which_run_is_not_finished(done, tmp_path):

@@ -53,7 +53,7 @@ def test_statistics_are_the_means_over_batches_of_training_samples(double):
     server = initial_state(method, 0)
     job = Job("client-0", client.info.group, 0, 1, method.payload(server, client.info))
     kept = {n: t.clone() for n, t in engine.store.current("client-0").items()}
-    logits = engine._test(job).logits
+    logits = engine._test("test", job).logits
     norm = engine._resident("client-0", "train").module.data_norm
     plan = batch_plan(len(client.train), 4, 1, generator(0, "statistics", "client-0"))
     flat = [client.train.x[rows].flatten(0, 2).flatten(1) for rows in plan]  # every frame of every body
@@ -62,7 +62,7 @@ def test_statistics_are_the_means_over_batches_of_training_samples(double):
     assert all(torch.equal(t, engine.store.current("client-0")[n]) for n, t in kept.items())  # a test changes nothing
     shuffled = replace(client, train=replace(client.train, y=client.train.y.flip(0)))
     again = SequentialEngine(method, {**clients, "client-0": shuffled}, AGAIN, torch.device("cpu"))
-    torch.testing.assert_close(again._test(job).logits, logits)
+    torch.testing.assert_close(again._test("test", job).logits, logits)
     engine.close()
     again.close()
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedaction.evaluation.probe import _folds, chance_accuracy, principal, probe_accuracy
+from fedaction.evaluation.probe import chance_accuracy, deal_folds, principal, probe_accuracy
 from fedaction.federation.seeds import generator
 
 
@@ -30,7 +30,7 @@ def test_what_is_random_is_not_read():
 def test_it_is_the_ridge_regression_of_every_other_fold():
     """Against a least-squares problem with the penalty as extra rows, one fold and one label at a time."""
     x, y = clouds(count=40, apart=0.6)
-    x, fold, right = x.double(), _folds(y, 4, 9), 0
+    x, fold, right = x.double(), deal_folds(y, 4, 9), 0
     for held in range(4):
         train, test = x[fold != held], x[fold == held]
         mean, deviation = train.mean(0), train.std(0, correction=0)
@@ -47,12 +47,12 @@ def test_it_is_the_ridge_regression_of_every_other_fold():
 
 def test_folds_are_stratified_and_a_function_of_the_seed():
     y = torch.tensor([0] * 23 + [1] * 9 + [2] * 3)[torch.randperm(35, generator=generator(4, "probe tests"))]
-    fold = _folds(y, 5, 0)
+    fold = deal_folds(y, 5, 0)
     assert fold.bincount().tolist() == [7] * 5
     for kind in range(3):
         counts = fold[y == kind].bincount(minlength=5)
         assert counts.max() - counts.min() <= 1
-    assert torch.equal(fold, _folds(y, 5, 0)) and not torch.equal(fold, _folds(y, 5, 1))
+    assert torch.equal(fold, deal_folds(y, 5, 0)) and not torch.equal(fold, deal_folds(y, 5, 1))
 
 
 def test_chance_is_the_most_frequent_label():

@@ -274,6 +274,6 @@ def test_both_engines_train_it_alike(double):
     question = Question(evidence=("confusion",))
     for a, b in zip(one.evaluate(jobs, question), other.evaluate(jobs, question), strict=True):
         assert a.client == b.client and a.evidence == b.evidence and "matrix" in a.evidence["confusion"]
-        assert a.metrics.keys() == b.metrics.keys() == {"accuracy", "loss"}
+        assert a.metrics.keys() == b.metrics.keys() == {"accuracy", "balanced_accuracy", "macro_f1", "loss"}
         assert a.metrics["loss"] == pytest.approx(b.metrics["loss"], abs=1e-9)
     one.close()

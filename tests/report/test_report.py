@@ -492,3 +492,31 @@ def test_the_file_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
         write_report(tmp_path / "run", out)
     assert out.read_text(encoding="utf-8") == before
     assert [path.name for path in out.parent.iterdir()] == ["mine.html"]
+
+
+def test_warnings_and_controls_are_on_the_page(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    result = json.loads((tmp_path / "result.json").read_text())
+    result |= {"warnings": ["fsar is below."], "controls": {"ridge": {"mean": 0.75, "clients": {"gym": 0.7}}}}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    data = blob(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert data["warnings"] == ["fsar is below."]
+    assert data["controls"] == [{"name": "Ridge classifier", "final": 0.75, "finals": [None, 0.7]}]
+
+
+def test_methods_are_on_the_page_at_equal_cost(tmp_path: Path) -> None:
+    write_run(tmp_path, accuracy=0.6, rounds=4)
+    write_run(tmp_path / "baselines" / "local", method="local", accuracy=0.4, rounds=2, local_epochs=3)
+    split = {"train": 8, "test": 2, "people": 2, "held_out": ["p3"], "classes": {"wave": [8, 2]}}
+    (tmp_path / "controls.json").write_text(json.dumps({"split": {"gym": split}}))
+    (tmp_path / "evidence.json").write_text(json.dumps(evidence()))
+    data = blob(write_report(tmp_path).read_text(encoding="utf-8"))
+    rounds, epochs, _ = data["equal"]
+    # The first method grows to 0.65 on average over four rounds, the second to 0.45 over two.
+    assert (rounds["budget"], rounds["means"]) == (2, pytest.approx([0.325, 0.45]))
+    assert (epochs["budget"], epochs["means"]) == (4, pytest.approx([0.65, 0.225]))
+    assert [method["id"] for method in data["methods"]] == ["fsar", "local"]
+    assert data["methods"][1]["costs"]["epochs"] == [3, 6]
+    low, high = data["methods"][0]["intervals"][0]
+    assert low < 0.6 < high and data["methods"][0]["intervals"][1] is None
+    assert data["split"] == [{"client": "gym", **split, "classes": [["wave", 8, 2]]}]

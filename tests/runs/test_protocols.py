@@ -27,6 +27,7 @@ SMALL = {
     "rounds": 2,
     "batch_size": 4,
     "report_samples": 0,
+    "controls": [],
 }
 
 

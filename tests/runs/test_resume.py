@@ -38,6 +38,8 @@ model_units = [1, 1, 1]
 model_projection = 8
 model_dropout = 0.2
 report_samples = 1
+controls = ["majority", "ridge"]
+validation = 0.3
 """
 
 

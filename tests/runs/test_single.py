@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedaction.data.client import ClientData
+from fedaction.data.validation import hold_validation
 from fedaction.engines.base import choose_device
 from fedaction.engines.store import LocalState
 from fedaction.federation.tree import Tree
@@ -128,7 +129,7 @@ def test_rounds_count_from_one_and_each_has_the_same_rows(plain):
 def test_metrics_hold_no_clock_times(plain, tmp_path):
     names = {row.name for row in plain.rows}
     server = {"participants", "refused", "dropped", "late", "combined", "bytes_down", "bytes_up"}
-    assert names == {"loss", "ce", "kd", "reg", "accuracy"} | server
+    assert names == {"loss", "ce", "kd", "reg", "accuracy", "balanced_accuracy", "macro_f1"} | server
     for line in (plain.folder / "metrics.jsonl").read_text().splitlines():
         assert json.loads(line).keys() == {"round", "client", "group", "split", "name", "value"}
     again = carry_out(tmp_path, rounds=3)
@@ -141,15 +142,32 @@ def test_clock_times_have_their_own_file(plain):
     assert all(0 < line["train"] <= line["total"] for line in lines)
 
 
-def test_the_best_checkpoint_is_that_of_the_best_round(plain):
+def test_without_validation_no_round_is_the_best(plain):
+    """The test would have chosen it."""
+    assert not (plain.folder / "checkpoints" / "best.json").exists()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_best_checkpoint_is_that_of_the_best_round_by_validation(tmp_path, engine):
+    clients = {c.info.id: c for c in hold_validation(mixed_clients().values(), 0.25, seed=0)}
+    plain = carry_out(tmp_path, clients, rounds=3, validation=0.25, engine=engine)
+    assert plain.clients(1, "validation", "accuracy").keys() == JOINTS.keys()
     means = {
-        r: math.fsum(float(v or 0) for v in plain.clients(r, "test", "accuracy").values()) / 5 for r in (1, 2, 3)
+        r: math.fsum(float(v or 0) for v in plain.clients(r, "validation", "accuracy").values()) / 5
+        for r in (1, 2, 3)
     }
     best = max(means, key=lambda r: (round(means[r], 12), -r))  # the first, where some are equal
     state = load_checkpoint(plain.folder / "checkpoints", "best")
     assert state.round == best and state.best == (pytest.approx(means[best]), best)
     assert same_server(state, plain.state(best))
     assert plain.state(3).best == state.best
+    # And it is what the evidence, and the result, are of.
+    evidence = json.loads((tmp_path / "evidence.json").read_text())
+    tested = plain.clients(best, "test", "accuracy")
+    for name, own in evidence["confusion"].items():
+        matrix = own["matrix"]
+        right = sum(matrix[i][i] for i in range(len(matrix)))
+        assert right / sum(map(sum, matrix)) == pytest.approx(tested[name])
 
 
 def test_the_evidence_fits_the_test_sets(plain):
@@ -206,7 +224,14 @@ def test_the_order_in_which_clients_are_listed_does_not_matter(tmp_path, engine)
     clients = mixed_clients()
     orders = [clients, dict(reversed(clients.items()))]
     done = [
-        carry_out(tmp_path / str(i), order, engine=engine, clients_per_round=4, failure_rate=0.2)
+        carry_out(
+            tmp_path / str(i),
+            {client.info.id: client for client in hold_validation(order.values(), 0.2, seed=0)},
+            engine=engine,
+            clients_per_round=4,
+            failure_rate=0.2,
+            validation=0.2,
+        )
         for i, order in enumerate(orders)
     ]
     one, other = [(d.folder / "metrics.jsonl").read_bytes() for d in done]

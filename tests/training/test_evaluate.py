@@ -93,7 +93,8 @@ def test_a_trained_network_is_better_than_a_random_one(arrays, trained):
     assert random["std"]["R@1"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
     assert list(learnt["mean"]) == [
         *("R@1", "R@5", "R@10", "R@20", "R@50"),
-        *("probe_clip", "probe_video", "finetune_clip", "finetune_video"),
+        *("probe_clip", "probe_video", "probe_balanced", "probe_macro_f1"),
+        *("finetune_clip", "finetune_video", "finetune_balanced", "finetune_macro_f1"),
     ]
 
 

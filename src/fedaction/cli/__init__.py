@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,17 @@ from rich.table import Table
 from fedaction import __version__
 from fedaction.cli.analyse import analyse
 from fedaction.cli.bench import bench_app
-from fedaction.cli.common import JsonFlag, RunDir, fail, free_folder, join_overrides, load, out, report_progress, say
+from fedaction.cli.common import (
+    JsonFlag,
+    RunDir,
+    fail,
+    free_folder,
+    join_overrides,
+    load,
+    out,
+    report_progress,
+    say,
+)
 from fedaction.cli.data import data_app
 from fedaction.cli.distil import distil
 from fedaction.cli.evaluate import evaluate
@@ -81,25 +92,45 @@ def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
     _carry_out(partial(resume_and_report, folder), folder, as_json)
 
 
+class Equal(StrEnum):
+    """What methods are compared at."""
+
+    ROUNDS = "rounds"
+    EPOCHS = "epochs"
+    TIME = "time"
+
+
 @app.command()
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Run directories.", exists=True, file_okay=False)],
+    at: Annotated[
+        Equal | None,
+        typer.Option(help="As they were after equal rounds, local epochs or time of training; default: the end."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show several finished runs, and their baselines, side by side."""
     from fedaction.federation.files import read_json
+    from fedaction.runs.budget import COSTS, equalise
+    from fedaction.runs.judge import judge
 
-    results: list[dict[str, Any]] = []
+    studies: list[dict[str, Any]] = []
     for folder in folders:
         path = folder / "result.json"
         if not path.exists():
             raise fail(f"{folder} has no result.json; is it a finished run? `fedaction resume {folder}` finishes one")
-        result = read_json(path)
-        results += [result, *result.get("baselines", {}).values()]
+        studies.append(read_json(path))
+    when = ""
+    if at is not None:
+        budget, studies = load(equalise, folders, studies, at.value)
+        when = f" after {budget:.4g} {COSTS[at.value]}"
+    warnings = judge(studies)
     if as_json:
-        print(json.dumps({"runs": results}))
-    else:
-        out.print(_table(results, "run"))
+        runs = [run for study in studies for run in (study, *study.get("baselines", {}).values())]
+        print(json.dumps({"runs": runs, "warnings": warnings}))
+        return
+    out.print(_table(studies, "run", when))
+    _say_warnings(warnings)
 
 
 @app.command()
@@ -180,27 +211,58 @@ def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))
         return
-    out.print(_table([result, *result["baselines"].values()], "method"))
+    out.print(_table([result], "method"))
+    _say_warnings(result["warnings"])
     say(f"report: {Path(result['run']) / 'report.html'}")
 
 
-def _table(results: list[dict[str, Any]], key: str) -> Table:
+def _say_warnings(texts: list[str]) -> None:
+    """Below a table, so that whoever keeps the table keeps them."""
+    for text in texts:
+        say(f"warning: {text}")
+
+
+def _table(studies: list[dict[str, Any]], key: str, when: str = "") -> Table:
     """Clients down, runs across: a federation has more clients than a terminal has room for columns."""
     from fedaction.runs.metrics import metric_name
 
-    table = Table(title=f"test {metric_name(result['method'] for result in results)}, %", show_footer=True)
-    clients = list(dict.fromkeys(client for result in results for client in result["clients"]))
-    table.add_column("client", footer="mean\nMB up\nMB down\nseconds")
-    for result in results:
-        spread = "" if result["std"] is None else f" ± {100 * result['std']:.1f}"
-        traffic = f"{result['bytes_up'] / 1e6:.1f}\n{result['bytes_down'] / 1e6:.1f}"
-        footer = f"{100 * result['mean']:.1f}{spread}\n{traffic}\n{result['seconds']:.0f}"
-        label = f"{result['method']}\n{result['run']}" if key == "run" else result["method"]
-        table.add_column(label, footer, justify="right", overflow="fold")
-    for client in clients:
-        values = (result["clients"].get(client) for result in results)
-        table.add_row(client, *("" if value is None else f"{100 * value:.1f}" for value in values))
+    results = [run for study in studies for run in (study, *study.get("baselines", {}).values())]
+    table = Table(title=f"test {metric_name(result['method'] for result in results)}{when}, %", show_footer=True)
+    table.add_column(
+        "client", overflow="fold", footer="mean\n95 % interval\nbalanced\nmacro-F1\nMB up\nMB down\nseconds"
+    )
+    columns: list[dict[str, float | None]] = []
+    for study in studies:
+        for result in (study, *study.get("baselines", {}).values()):
+            name = result["run"] if key == "run" else ""
+            table.add_column(_join(result["method"], name), _footer(result), justify="right", overflow="fold")
+            columns.append(result["clients"])
+        for name, control in study.get("controls", {}).items():
+            table.add_column(name, f"{100 * control['mean']:.1f}", justify="right", overflow="fold")
+            columns.append(control["clients"])
+    counts = {client: n for result in results for client, n in result.get("n", {}).items()}
+    if counts:
+        table.add_column("n", str(sum(counts.values())), justify="right")
+    for client in dict.fromkeys(client for result in results for client in result["clients"]):
+        values = ["" if (v := column.get(client)) is None else f"{100 * v:.1f}" for column in columns]
+        table.add_row(escape(client), *values, *([str(counts.get(client, ""))] if counts else []))
     return table
+
+
+def _footer(result: dict[str, Any]) -> str:
+    """What a run's column ends with."""
+    spread = "" if result["std"] is None else f" ± {100 * result['std']:.1f}"
+    scores = [result.get(key) for key in ("balanced_accuracy", "macro_f1")]
+    more = ["" if score is None else f"{100 * score:.1f}" for score in scores]
+    traffic = ["" if result[key] is None else f"{result[key] / 1e6:.1f}" for key in ("bytes_up", "bytes_down")]
+    interval = " to ".join(f"{100 * bound:.0f}" for bound in result.get("interval") or ())
+    mean, seconds = f"{100 * result['mean']:.1f}{spread}", f"{result['seconds']:.0f}"
+    return _join(mean, interval, *more, *traffic, seconds, keep=True)
+
+
+def _join(*lines: str, keep: bool = False) -> str:
+    """Lines of one cell, as they are; empty ones only if they are kept."""
+    return "\n".join(escape(line) for line in lines if line or keep)
 
 
 def main() -> None:

@@ -72,23 +72,37 @@ def evaluate(
 _WORDS = {
     "probe_clip": "linear probe, per clip",
     "probe_video": "linear probe, per video",
+    "probe_balanced": "linear probe, balanced over classes",
+    "probe_macro_f1": "linear probe, macro-F1",
     "finetune_clip": "fine-tuning, per clip",
     "finetune_video": "fine-tuning, per video",
+    "finetune_balanced": "fine-tuning, balanced over classes",
+    "finetune_macro_f1": "fine-tuning, macro-F1",
 }
 
 
 def _table(result: EvaluateResult) -> Table:
     gallery, queries = result["data"]["recordings"]
     recipe = result["recipe"]
-    table = Table("", "%", "deviation")
+    table = Table("", "%", "95 % interval", "deviation")
     for column in table.columns[1:]:
         column.justify = "right"
     table.title = escape(f"{result['model']['model']}: {queries} test recordings, {gallery} for training")
     for key, value in result["mean"].items():
         words = _WORDS.get(key, f"retrieval {key} ({recipe['retrieval_rule']}, {recipe['pooling']})")
         spread = "" if result["std"] is None else f"{100 * result['std'][key]:.1f}"
-        table.add_row(words, f"{100 * value:.1f}", spread)
+        table.add_row(words, f"{100 * value:.1f}", _interval(key, value, result), spread)
     return table
+
+
+def _interval(key: str, value: float, result: EvaluateResult) -> str:
+    """What other test samples might have given, where the value is a share of right answers."""
+    from fedaction.evaluation.accuracy import wilson
+
+    if key.endswith(("_balanced", "_macro_f1")):
+        return ""
+    low, high = wilson(value, result["data"]["clips" if key.endswith("_clip") else "recordings"][1])
+    return f"{100 * low:.0f} to {100 * high:.0f}"
 
 
 def _perturbations(result: EvaluateResult) -> Table:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from fedaction.data.layout import Layout
 from fedaction.data.samples import Samples
+
+Split = Literal["test", "validation"]
+"""What a client may be tested on."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,18 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class ClientData:
-    """A client with its two splits. Never leaves the client's machine."""
+    """A client with its splits. Never leaves the client's machine."""
 
     info: ClientInfo
     train: Samples
     test: Samples
+    validation: Samples | None = None
+    """Kept out of training to choose a checkpoint and when to stop; None: there are none."""
+
+    def tested_on(self, split: Split) -> ClientData:
+        """The client with another split in the place of its test."""
+        if split == "test":
+            return self
+        if self.validation is None:
+            raise ValueError(f"client {self.info.id!r} has no validation samples")
+        return replace(self, test=self.validation)

@@ -60,6 +60,10 @@ class Samples(Protocol):
         """(n, *shape) samples, on the device that they are for; `rows` (n,) int64 and what `draw` gave for them."""
         ...
 
+    def pick(self, rows: Tensor) -> Samples:
+        """Some of them, (n,) int64."""
+        ...
+
     def on(self, device: torch.device) -> Samples:
         """The same samples for work on a device; what fits there is moved there once."""
         ...
@@ -100,6 +104,13 @@ class Examples:
     def take(self, rows: Tensor, starts: Tensor | None = None) -> Tensor:
         """See `Samples.take`. Rows of any shape: (..., *shape)."""
         return self.x[rows.to(self.x.device)]
+
+    def pick(self, rows: Tensor) -> Examples:
+        """See `Samples.pick`."""
+        subjects = tuple(self.subjects[row] for row in rows.tolist()) if self.subjects else ()
+        return Examples(
+            self.take(rows), self.y[rows], subjects, None if self.recording is None else self.recording[rows]
+        )
 
     def on(self, device: torch.device) -> Examples:
         """See `Samples.on`: the same object where it is there already."""

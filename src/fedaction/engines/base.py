@@ -326,7 +326,13 @@ def find_fault(client: str, tree: Tree) -> str:
 
 def place(data: Mapping[str, ClientData], device: torch.device) -> dict[str, ClientData]:
     """The clients' data on a device: the same objects where they are there already."""
-    return {k: replace(c, train=c.train.on(device), test=c.test.on(device)) for k, c in data.items()}
+    placed: dict[str, ClientData] = {}
+    for name, client in data.items():
+        validation = None if client.validation is None else client.validation.on(device)
+        placed[name] = replace(
+            client, train=client.train.on(device), test=client.test.on(device), validation=validation
+        )
+    return placed
 
 
 def split_jobs(jobs: Iterable[Job], size: int) -> Iterator[Sequence[Job]]:

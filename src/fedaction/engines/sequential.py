@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedaction.data.client import ClientData
+from fedaction.data.client import ClientData, Split
 from fedaction.data.samples import in_batches, in_memory, take_each
 from fedaction.engines.base import (
     Applied,
@@ -163,8 +163,8 @@ class SequentialEngine(Simulation):
         for finish in self._in_order(self._train, jobs):
             yield finish()
 
-    def _answer(self, jobs: Iterable[Job]) -> Iterator[Answers]:
-        return self._in_order(self._test, jobs)
+    def _answer(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
+        return self._in_order(partial(self._test, split), jobs)
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -330,8 +330,8 @@ class SequentialEngine(Simulation):
             state["momentum_buffer"].zero_()
         return optimiser
 
-    def _test(self, job: Job) -> Answers:
-        client = self._data[job.client]
+    def _test(self, split: Split, job: Job) -> Answers:
+        client = self._data[job.client].tested_on(split)
         net = self._resident(job.client, "train")
         net.load(self._method.scopes_of(job.client), job.payload, self.store.current(job.client))
         net.module.eval()

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from fedaction.data.client import ClientData
+from fedaction.data.client import ClientData, Split
 from fedaction.engines.base import Training, place
 from fedaction.engines.store import LocalStore
 from fedaction.evaluation.neighbours import nearest_labels, unseen_accuracy
@@ -38,8 +38,8 @@ class Simulation(ABC):
         """See `Engine.train`."""
 
     @abstractmethod
-    def _answer(self, jobs: Iterable[Job]) -> Iterator[Answers]:
-        """Every job's test set under its payload and the client's own tensors, in the order of the jobs."""
+    def _answer(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
+        """Every job's test set or other split under its payload and the client's own tensors, in the jobs' order."""
 
     def evaluate(self, jobs: Iterable[Job], question: Question = Question()) -> Iterator[Evaluation]:  # noqa: B008
         """See `Engine.evaluate`."""
@@ -50,7 +50,8 @@ class Simulation(ABC):
                 accuracy = unseen_accuracy(self._method, job.payload, client, seed, device, how)
                 yield Evaluation(job.client, {"knn": accuracy})
             return
-        for answers in self._answer(jobs) if self._method.task is None else self._retrieve(jobs):
+        answer = self._answer if self._method.task is None else self._retrieve
+        for answers in answer(jobs, question.split):
             yield evaluate_answers(answers, question)
 
     def commit(self, clients: Iterable[str]) -> None:
@@ -79,12 +80,12 @@ class Simulation(ABC):
         scopes = self._method.plan(info).scopes
         return {n: t for n, t in self._first[key].items() if scopes[n] is scope}
 
-    def _retrieve(self, jobs: Iterable[Job]) -> Iterator[Answers]:
+    def _retrieve(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
         """Tests of networks that learned without labels."""
         task = self._method.task
         assert task is not None
         for job in jobs:
-            info, client = self._method.clients[job.client], self._data[job.client]
+            info, client = self._method.clients[job.client], self._data[job.client].tested_on(split)
             if info.architecture not in self._networks:
                 network = fresh(self._method, info, self._training.seed).to(self._device).eval()
                 self._networks[info.architecture] = network

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from fedaction.data.client import ClientData
+from fedaction.data.client import ClientData, Split
 from fedaction.data.samples import in_memory
 from fedaction.engines.base import (
     Applied,
@@ -130,12 +130,12 @@ class VectorisedEngine(Simulation):
                     while waiting and waiting[0] in done:  # in the order asked for, and kept no longer than that
                         yield done.pop(waiting.pop(0))
 
-    def _answer(self, jobs: Iterable[Job]) -> Iterator[Answers]:
+    def _answer(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
         ordered = list(jobs)
         done: dict[str, Answers] = {}
         for stack in self._stacks(ordered):
             for chunk in split_jobs(stack, self._chunk or _CPU_CHUNK * 4):
-                done.update(self._test(chunk))
+                done.update(self._test(chunk, split))
         for job in ordered:
             yield done[job.client]
 
@@ -363,10 +363,11 @@ class VectorisedEngine(Simulation):
             for name, tensor in self._method.adapt(net, Batch(train.x, train.y.to(train.x.device))).items():
                 state[name][i] = tensor
 
-    def _test(self, jobs: Sequence[Job]) -> dict[str, Answers]:
+    def _test(self, jobs: Sequence[Job], split: Split) -> dict[str, Answers]:
         template = self._template(jobs)
         state = self._stack(jobs, template)
-        tests = [self._data[job.client].test for job in jobs]
+        clients = [self._data[job.client].tested_on(split) for job in jobs]
+        tests = [client.test for client in clients]
         longest = max(len(test) for test in tests)
         # Shorter test sets are filled with their own samples, whose answers are cut off again.
         rows = [torch.arange(longest) % len(test) for test in tests]
@@ -384,8 +385,7 @@ class VectorisedEngine(Simulation):
                 outputs.append(vmap(apply, randomness="error")(state, x))
         logits = torch.cat(outputs, 1).float().cpu()
         answers: dict[str, Answers] = {}
-        for i, job in enumerate(jobs):
-            client = self._data[job.client]
+        for i, (job, client) in enumerate(zip(jobs, clients, strict=True)):
             own = logits[i, : len(client.test), : len(client.info.classes)]
             answers[job.client] = Answers(client, own, self.tensors(job))
         return answers

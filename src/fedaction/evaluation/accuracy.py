@@ -1,8 +1,9 @@
-"""Right answers: by clip, by recording, and which classes are taken for which."""
+"""Right answers: by clip, by recording, by class, how sure they are, and which classes are taken for which."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +17,66 @@ from fedaction.data.samples import Samples, in_batches
 def confusion(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
     """(classes, classes) int64 counts, rows true and columns predicted, from two (N,) int64 tensors."""
     return torch.bincount(labels * classes + predicted, minlength=classes * classes).view(classes, classes)
+
+
+class Scores(NamedTuple):
+    """What a confusion matrix says. Shares are 0 to 1."""
+
+    n: int
+    """Test samples."""
+    accuracy: float
+    """The share of right answers."""
+    balanced_accuracy: float
+    """The mean recall over the classes that occur in the test."""
+    macro_f1: float
+    """The mean of F1 over the classes that occur in the test or among the answers."""
+    recall: tuple[float | None, ...]
+    """By class, the share of its samples that were recognised; None where the test has none."""
+    never: tuple[int, ...]
+    """Classes that occur in the test and are never the answer."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the accuracy."""
+        return wilson(self.accuracy, self.n)
+
+
+def score_confusion(matrix: Tensor) -> Scores:
+    """Scores from (classes, classes) counts, rows true and columns predicted, of one sample or more."""
+    right, true, said = matrix.diagonal().double(), matrix.sum(1), matrix.sum(0)
+    recall, f1 = right / true, 2 * right / (true + said)  # not a number where a class does not occur
+    n = int(matrix.sum())
+    return Scores(
+        n,
+        float(right.sum()) / n,
+        float(recall[true > 0].mean()),
+        float(f1[true + said > 0].mean()),
+        tuple(None if math.isnan(value) else value for value in recall.tolist()),
+        tuple(((true > 0) & (said == 0)).nonzero().flatten().tolist()),
+    )
+
+
+_Z = 1.959964  # of a normal distribution, 95 % lie within so many standard deviations of the mean
+
+
+def wilson(accuracy: float, n: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share, 0 to 1, that was seen in n independent samples."""
+    middle = (accuracy + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+    half = _Z * math.sqrt(accuracy * (1 - accuracy) / n + _Z**2 / (4 * n**2)) / (1 + _Z**2 / n)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def mean_interval(tests: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """A 95 % interval of the mean over clients of accuracies, 0 to 1, each with the number of its test samples.
+
+    Each side is the root of the summed squares of the clients' own sides, over their number (Zou and Donner, 2008).
+    Of one client it is Wilson's.
+    """
+    mean = sum(value for value, _ in tests) / len(tests)
+    bounds = [wilson(value, n) for value, n in tests]
+    below = math.hypot(*(value - low for (value, _), (low, _) in zip(tests, bounds, strict=True)))
+    above = math.hypot(*(high - value for (value, _), (_, high) in zip(tests, bounds, strict=True)))
+    return mean - below / len(tests), mean + above / len(tests)
 
 
 def by_recording(scores: Tensor, y: Tensor, recording: Tensor) -> float:
@@ -38,6 +99,10 @@ class Accuracy(NamedTuple):
     clip: float
     video: float
     loss: float
+    balanced: float
+    """The mean recall of clips over the classes that occur."""
+    macro_f1: float
+    """The mean of F1 over classes, of clips."""
 
 
 def recordings_in(clips: Samples) -> tuple[Tensor, Tensor]:
@@ -51,8 +116,11 @@ def recordings_in(clips: Samples) -> tuple[Tensor, Tensor]:
 def accuracy_of(logits: Tensor, clips: Samples) -> Accuracy:
     """Scores (N, classes) logits per clip, and per recording by the mean of its clips' class probabilities."""
     logits, y = logits.detach().float().cpu(), clips.labels
+    scores = score_confusion(confusion(y, logits.argmax(-1), logits.shape[-1]))
     return Accuracy(
         float((logits.argmax(-1) == y).double().mean()),
         by_recording(logits.double().softmax(-1), y, recordings_in(clips)[0]),
         float(F.cross_entropy(logits.double(), y)),
+        scores.balanced_accuracy,
+        scores.macro_f1,
     )

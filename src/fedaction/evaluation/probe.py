@@ -22,7 +22,7 @@ def probe_accuracy(features: Tensor, labels: Tensor, folds: int = 5, seed: int =
     _check(features, labels, folds)
     x = features.detach().cpu().double()
     _, y = labels.cpu().unique(return_inverse=True)
-    fold = _folds(y, folds, seed)
+    fold = deal_folds(y, folds, seed)
     targets = F.one_hot(y).double()
     right = 0
     for held in range(folds):
@@ -58,7 +58,7 @@ def principal(features: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
     return F.pad(x @ (directions * largest.sign()), missing), F.pad(shares, missing)
 
 
-def _folds(y: Tensor, folds: int, seed: int) -> Tensor:
+def deal_folds(y: Tensor, folds: int, seed: int) -> Tensor:
     """(N,) the fold of every sample: a label's samples, shuffled, are dealt on from where the label before ended."""
     random = generator(seed, "probe")
     # Stable: equal labels keep the shuffled order on every machine.

@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedaction.data.client import ClientData
-from fedaction.evaluation.accuracy import by_recording, confusion
+from fedaction.data.client import ClientData, Split
+from fedaction.evaluation.accuracy import Scores, by_recording, confusion, score_confusion, wilson
 from fedaction.federation.tree import Tree
 
 CLIP_SECONDS = 4.0
@@ -44,6 +45,8 @@ class Question:
     """Kinds of evidence wanted besides the metrics."""
     samples: int = 0
     """Test sequences wanted as examples, for "samples"."""
+    split: Split = "test"
+    """What the client is tested on."""
     neighbours: Neighbours | None = None
     """The client is one that never trained, tested by its nearest neighbours; None: by its classifier."""
 
@@ -58,6 +61,13 @@ class Evaluation:
     """Numbers by name; an accuracy is a share of right answers, 0 to 1, a loss is in nats."""
     evidence: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """By kind, as JSON values."""
+    n: int = 0
+    """Test samples."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the accuracy: what other test samples of this kind might have given."""
+        return wilson(self.metrics["accuracy"], self.n)
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,16 @@ class Answers:
         """(N,) int64 classes."""
         return self.logits.argmax(-1)
 
+    @cached_property
+    def confusion(self) -> Tensor:
+        """(classes, classes) int64 counts, rows true and columns predicted."""
+        return confusion(self.labels, self.predicted, len(self.client.info.classes))
+
+    @cached_property
+    def scores(self) -> Scores:
+        """What the confusion matrix says."""
+        return score_confusion(self.confusion)
+
 
 def _accuracy(answers: Answers) -> float:
     return float((answers.predicted == answers.labels).double().mean())
@@ -105,6 +125,8 @@ def _recordings(answers: Answers) -> float | None:
 
 METRICS: dict[str, Callable[[Answers], float | None]] = {
     "accuracy": _accuracy,
+    "balanced_accuracy": lambda answers: answers.scores.balanced_accuracy,
+    "macro_f1": lambda answers: answers.scores.macro_f1,
     "loss": _loss,
     "recordings": _recordings,
 }
@@ -112,10 +134,8 @@ METRICS: dict[str, Callable[[Answers], float | None]] = {
 
 
 def _confusion(answers: Answers, question: Question) -> dict[str, Any]:
-    """The client's classes and its confusion matrix, rows true and columns predicted."""
-    classes = answers.client.info.classes
-    matrix = confusion(answers.labels, answers.predicted, len(classes))
-    return {"classes": list(classes), "matrix": matrix.tolist()}
+    """The client's classes and its confusion matrix, rows true and columns predicted: recall by class follows."""
+    return {"classes": list(answers.client.info.classes), "matrix": answers.confusion.tolist()}
 
 
 def _topology(answers: Answers, question: Question) -> dict[str, Any] | None:
@@ -174,6 +194,7 @@ def evaluate_answers(answers: Answers, question: Question) -> Evaluation:
         answers.client.info.id,
         {name: value for name, value in metrics.items() if value is not None},
         {kind: value for kind, value in evidence.items() if value},
+        len(answers.labels),
     )
 
 

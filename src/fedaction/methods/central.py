@@ -16,7 +16,7 @@ from torch import Tensor
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.clips.clips import join
 from fedaction.data.layout import Layout
-from fedaction.data.samples import Examples, in_memory
+from fedaction.data.samples import Examples, Samples, in_memory
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
 from fedaction.methods.base import Method
 from fedaction.methods.network import body_of, layout_of
@@ -50,12 +50,12 @@ class Pooled:
             samples.append(_map_onto(in_memory(client.train).x, layout_of(info), body, bodies))
             labels.append(client.train.labels + len(names))
             names += own
-            test = _map_onto(in_memory(client.test).x, layout_of(info), body, bodies)
-            none = Examples(test[:0], client.test.labels[:0])
+            test, held = _place(client.test, info, body, bodies), client.validation
             arranged[key] = ClientData(
-                ClientInfo(key, info.group, 0, own, tuple(test.shape[1:]), body),
-                none,
-                Examples(test, client.test.labels, client.test.subjects),
+                ClientInfo(key, info.group, 0, own, test.shape, body),
+                Examples(test.x[:0], test.y[:0]),
+                test,
+                None if held is None else _place(held, info, body, bodies),
             )
         x = torch.cat(samples)
         everyone = ClientInfo(EVERYONE, "skeleton", len(x), tuple(names), tuple(x.shape[1:]), body)
@@ -92,8 +92,13 @@ def _put_together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
     everything = join([client.train for client in clients.values()])
     none = Examples(everything.take(torch.arange(0)), everything.labels[:0])
     pooled = ClientData(replace(first.info, id=EVERYONE, samples=len(everything)), everything, none)
-    tested = {key: ClientData(replace(client.info, samples=0), none, client.test) for key, client in clients.items()}
+    tested = {key: replace(c, info=replace(c.info, samples=0), train=none) for key, c in clients.items()}
     return {**tested, EVERYONE: pooled}
+
+
+def _place(split: Samples, info: ClientInfo, body: Layout, bodies: int) -> Examples:
+    """A client's samples on another body."""
+    return Examples(_map_onto(in_memory(split).x, layout_of(info), body, bodies), split.labels, split.subjects)
 
 
 def _map_onto(x: Tensor, layout: Layout, body: Layout, bodies: int) -> Tensor:

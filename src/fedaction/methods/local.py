@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fedaction.federation.scope import FROZEN, LOCAL, Rule, ScopeTable
 from fedaction.methods.base import Method
+from fedaction.methods.video import frozen_parts
 
 
 class Local(Method):
@@ -12,5 +13,6 @@ class Local(Method):
     title = "Local only"
 
     def scopes(self) -> ScopeTable:
-        """All LOCAL."""
-        return ScopeTable((Rule("topology.A", FROZEN), Rule("**", LOCAL)))
+        """All that learns is LOCAL."""
+        frozen = (Rule(name, FROZEN) for name in frozen_parts(self.settings))
+        return ScopeTable((Rule("topology.A", FROZEN), *frozen, Rule("**", LOCAL)))

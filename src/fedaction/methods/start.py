@@ -61,7 +61,8 @@ def precompute_frozen(
             networks[info.architecture] = cast("ResNet3D", fresh(method, info, seed)).to(device).eval()
         network = networks[info.architecture]
         train, test = (_through(network, part, device) for part in (client.train, client.test))
-        ready[name] = ClientData(replace(info, shape=train.shape), train, test)
+        validation = None if client.validation is None else _through(network, client.validation, device)
+        ready[name] = ClientData(replace(info, shape=train.shape), train, test, validation)
     return ready
 
 

@@ -83,7 +83,8 @@ class Run(Work):
 
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`."""
-        settings = self.recipe.run.model_copy(update={"workers": 1} if one_core else {})
+        # An item's rows are its methods and controls; each run stands for itself.
+        settings = self.recipe.run.model_copy(update={"controls": ()} | ({"workers": 1} if one_core else {}))
         return run_and_report(replace(self.recipe, run=settings), self.folder, progress)["mean"]
 
 

@@ -6,13 +6,14 @@ import itertools
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from fedaction.report import files
 from fedaction.report.clock import RunClock, read_clock
 from fedaction.report.files import Analysis, Confusion, Evidence, LearnedGraph, RecordedAction, Result, finite
+from fedaction.report.judgement import Judgement, read_judgement
 from fedaction.runs.metrics import Row, read_rows
 
 Series = dict[int, float | None]  # value by round
@@ -87,6 +88,7 @@ class ReportData:
     groups: dict[str, str]
     notes: tuple[str, ...]
     analyses: tuple[Analysis, ...] = ()
+    judgement: Judgement = field(default_factory=Judgement)
 
     @property
     def synthetic(self) -> bool:
@@ -170,6 +172,7 @@ def collect(run_dir: Path) -> ReportData:
         groups=groups,
         notes=tuple(notes),
         analyses=files.read_analyses(run_dir / "analyses"),
+        judgement=read_judgement(run_dir, [method.name for method in methods]),
     )
 
 

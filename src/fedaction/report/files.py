@@ -30,6 +30,14 @@ LayoutField = Annotated[Layout, PlainValidator(_layout)]
 
 
 @dataclass(frozen=True)
+class Control:
+    """What needs no network: a mean accuracy over clients, and each client's own."""
+
+    mean: float
+    clients: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Result:
     """result.json: how a run ended, as far as a report shows it. Accuracies are fractions."""
 
@@ -45,6 +53,12 @@ class Result:
     device: str = ""
     complete: bool = True
     seeds: dict[str, float | None] | None = None
+    interval: tuple[float, float] | None = None
+    balanced_accuracy: float | None = None
+    macro_f1: float | None = None
+    baselines: dict[str, Result] = field(default_factory=dict[str, "Result"])
+    controls: dict[str, Control] = field(default_factory=dict[str, Control])
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

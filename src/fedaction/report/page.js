@@ -15,8 +15,13 @@ if (data.synthetic) {
   );
 }
 
+if (data.warnings.length) {
+  const items = data.warnings.map((text) => el("li", {}, text));
+  document.getElementById("note").append(el("div", { class: "note" }, el("b", {}, "Before you believe it"), el("ul", {}, items)));
+}
+
 const missing = [];
-for (const draw of [drawAccuracy, drawClock, drawTable, drawLoss, drawConfusion, drawTraffic, drawTopology, drawPlayer, drawAnalyses]) {
+for (const draw of [drawAccuracy, drawClock, drawTable, drawEqual, drawJoining, drawSplit, drawLoss, drawConfusion, drawTraffic, drawTopology, drawPlayer, drawAnalyses]) {
   try {
     const reason = draw();
     if (reason) missing.push(reason);

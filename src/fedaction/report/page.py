@@ -13,19 +13,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
+from fedaction.evaluation.accuracy import wilson
 from fedaction.federation.files import write_atomically
 from fedaction.federation.progress import Progress
 from fedaction.methods import title_of
 from fedaction.report.clock import unit_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
-from fedaction.report.files import Analysis, LearnedGraph, RecordedAction, finite
+from fedaction.report.files import Analysis, LearnedGraph, RecordedAction, Result, finite
+from fedaction.report.judgement import Judgement
+from fedaction.runs.budget import COSTS, Cost
 from fedaction.runs.metrics import metric_name
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.study import RunResult, resume_study, run_study
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
-_NAMES = ("dom", "chart", "heatmap", "results", "clock", "body", "topology", "player", "analyses", "page")
+_NAMES = ("dom", "chart", "heatmap", "results", "judge", "clock", "body", "topology", "player", "analyses", "page")
 SCRIPTS = tuple(f"{name}.js" for name in _NAMES)
+_CONTROLS = {"majority": "Commonest class", "ridge": "Ridge classifier"}
 _MOST_POINTS = 400  # of one curve; more than a screen can show
 _STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 to 2000
 
@@ -158,7 +162,21 @@ def _payload(data: ReportData) -> dict[str, Any]:
         "clients": data.clients,
         "groups": [data.groups.get(client, "") for client in data.clients],
         "unit": f"virtual {unit}",
-        "methods": [_method(m, data.clients) | {"clock": _clock(m, seconds)} for m in data.methods],
+        "methods": [
+            _method(m, data.clients)
+            | {"clock": _clock(m, seconds), "scores": _scores(data.result, m, place)}
+            | _costs(m, data.judgement, place)
+            for place, m in enumerate(data.methods)
+        ],
+        "equal": [
+            {"words": words, "budget": _round(budget), "means": [_round(mean) for mean in data.judgement.means[by]]}
+            for by, words in COSTS.items()
+            if (budget := data.judgement.budgets.get(by)) is not None
+        ],
+        "split": [
+            {"client": client, **own, "classes": [[name, *counts] for name, counts in own["classes"].items()]}
+            for client, own in data.judgement.split.items()
+        ],
         "confusions": [
             {"method": i, "clients": [{"client": c, **asdict(matrix)} for c, matrix in matrices.items()]}
             for i, matrices in data.confusions.items()
@@ -168,6 +186,15 @@ def _payload(data: ReportData) -> dict[str, Any]:
             {"client": client, "items": [_sample(item) for item in items]}
             for client, items in data.samples.items()
             if items
+        ],
+        "warnings": data.result.warnings if data.result else (),
+        "controls": [
+            {
+                "name": _CONTROLS.get(name, name),
+                "final": _round(control.mean),
+                "finals": [_round(control.clients.get(client)) for client in data.clients],
+            }
+            for name, control in (data.result.controls if data.result else {}).items()
         ],
         "analyses": [_analysis(item) for item in data.analyses],
         "notes": data.notes,
@@ -179,6 +206,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
 def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
     traffic = dict(zip(("up", "down", "totalUp", "totalDown"), map(_curve, method.traffic or ()), strict=False))
     return {
+        "id": method.name,
         "name": title_of(method.name),
         "seeds": len(method.seeds),
         "complete": method.complete,
@@ -190,6 +218,28 @@ def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
         "refused": [[client, _round(value)] for client, value in method.refused.items()],
         "final": _final(method.final),
         "finals": [_final(method.client_final.get(c, Final())) for c in clients],
+        "intervals": [_interval(method, client) for client in clients],
+    }
+
+
+def _scores(result: Result | None, method: MethodData, place: int) -> list[str]:
+    """Beside a method's mean, in per cent: its 95 % interval, balanced accuracy and macro-F1; "–" where not known."""
+    own = result if place == 0 or result is None else result.baselines.get(method.name)
+    if own is None:
+        return ["–"] * 3
+    low, high = (f"{100 * bound:.0f}" for bound in own.interval) if own.interval else ("", "")
+    scores = ("–" if score is None else f"{100 * score:.1f}" for score in (own.balanced_accuracy, own.macro_f1))
+    return [f"{low} to {high}" if own.interval else "–", *scores]
+
+
+def _costs(method: MethodData, judgement: Judgement, place: int) -> dict[str, Any]:
+    """What training had cost by each point of the accuracy's curve, in all, and how sure each client's end is."""
+    costs: Mapping[Cost, Mapping[int, float]] = judgement.costs[place] if judgement.costs else {}
+    drawn = _curve(method.accuracy)["x"]
+    time: Mapping[int, float] = costs.get("time", {})
+    return {
+        "costs": {by: [_round(known.get(round)) for round in drawn] for by, known in costs.items()},
+        "trained": duration(max(time.values())) if time else None,
     }
 
 
@@ -214,6 +264,14 @@ def _clock(method: MethodData, unit: float) -> dict[str, Any] | None:
         "updates": _round(fmean(fmean(clock.updates.values()) for clock in clocks)),
         "staleness": _round(fmean(ages)) if ages else None,
     }
+
+
+def _interval(method: MethodData, client: str) -> list[float | None] | None:
+    """The 95 % interval of a client's accuracy at the end; None where its number of test samples is not known."""
+    final, confusion = method.client_final.get(client, Final()).mean, method.evidence.confusion.get(client)
+    if final is None or confusion is None:
+        return None
+    return [_round(bound) for bound in wilson(final, sum(map(sum, confusion.matrix)))]
 
 
 def _final(final: Final) -> list[float | None]:

@@ -27,7 +27,16 @@ function drawAccuracy() {
   );
   if (data.methods.length > 1) node.append(legend(methodEntries));
   const card = node.appendChild(el("figure", {}, el("figcaption", {}, data.clients.length === 1 ? data.clients[0] : "Mean over clients")));
-  lineChart(card, { label: `Mean test ${measured} by round`, series, show: format.percent, height: 320, ends: true });
+  const axes = [["rounds", "Rounds"], ["epochs", "Local epochs"], ["time", "Seconds of training"]].filter(([by]) => by === "rounds" || data.methods.every((method) => method.costs[by]));
+  const draw = (index) => {
+    const [by, words] = axes[index];
+    const lines = by === "rounds" ? series : methodSeries((method) => ({ ...method.accuracy, x: method.costs[by] }));
+    [...card.querySelectorAll(".chart")].forEach((chart) => chart.remove());
+    const across = by === "rounds" ? undefined : words.toLowerCase();
+    lineChart(card, { label: `Mean test ${measured} by ${words.toLowerCase()}`, series: lines, show: format.percent, height: 320, ends: true, across });
+  };
+  if (axes.length > 1) card.before(choice("By", axes.map(([, words]) => words), draw));
+  draw(0);
   if (data.clients.length < 2) return null;
 
   const lines = data.clients.map((_, k) => methodSeries((method) => method.clients[k] ?? {}));
@@ -62,10 +71,19 @@ function drawLoss() {
   const intro = "What local training minimises, as the mean over the clients of a round; lower is better." + seedsNote;
   const node = section("loss", "Training loss", intro);
   const card = el("figure");
+  const terms = (method) => method.losses.map((loss) => loss.name).filter((name) => name !== "test loss").sort().join();
   const pick = (index) => {
     const name = names[index];
     const series = methodSeries((method) => method.losses.find((loss) => loss.name === name) ?? {});
     card.replaceChildren();
+    // Sums of unlike terms say nothing beside each other: each has an axis of its own.
+    if (name === "loss" && new Set(data.methods.map(terms)).size > 1) {
+      for (const line of series) {
+        card.append(el("figcaption", {}, line.name));
+        lineChart(card, { label: `Training loss of ${line.name} by round`, series: [line], show: format.number, height: 180 });
+      }
+      return;
+    }
     if (series.length) lineChart(card, { label: `${title(name)} by round`, series, show: format.number, height: 260, ends: true });
     else card.append(el("p", {}, "No finite value was recorded."));
   };
@@ -90,6 +108,8 @@ function drawTable() {
     base ? ` The best of each column is bold. In parentheses: difference to ${base.name}, in points.` : "",
   );
   const best = columns.map((pick) => Math.max(...data.methods.map((method) => pick(method)[0] ?? -1)).toFixed(3));
+  const judged = data.methods.some((method) => method.scores.some((text) => text !== "–"));
+  const more = judged ? ["95 % interval", "Balanced", "Macro-F1"] : [];
   const rows = data.methods.map((method) => {
     const cells = columns.map((pick, k) => {
       const [mean, spread] = pick(method);
@@ -101,9 +121,14 @@ function drawTable() {
       const wide = k === columns.length - 1 ? "mean" : null;
       return el("td", { class: wide }, value, spread === null ? null : el("small", {}, ` ± ${(100 * spread).toFixed(1)}`), difference);
     });
-    return el("tr", {}, el("th", { scope: "row" }, method.name, method.complete ? null : el("small", {}, " unfinished")), cells);
+    const beside = judged ? method.scores.map((text) => el("td", {}, text)) : [];
+    return el("tr", {}, el("th", { scope: "row" }, method.name, method.complete ? null : el("small", {}, " unfinished")), cells, beside);
   });
-  const head = el("tr", {}, el("th", { scope: "col" }, "Method"), heads.map((name) => el("th", { scope: "col" }, name)));
+  for (const control of data.controls) {
+    const cells = [...control.finals, control.final].map((value) => el("td", {}, value === null ? "–" : (100 * value).toFixed(1)));
+    rows.push(el("tr", {}, el("th", { scope: "row" }, control.name, el("small", {}, " control")), cells, more.map(() => el("td", {}))));
+  }
+  const head = el("tr", {}, el("th", { scope: "col" }, "Method"), [...heads, ...more].map((name) => el("th", { scope: "col" }, name)));
   const table = el("table", { class: "final" }, el("thead", {}, head), el("tbody", {}, rows));
   node.append(el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Final ${measured} table` }, table));
 
@@ -113,6 +138,10 @@ function drawTable() {
     ...data.methods.map((method) => {
       const values = columns.flatMap((pick) => (several ? pick(method) : [pick(method)[0]]));
       return [quoted(method.name), ...values.map((value) => value ?? "")].join(",");
+    }),
+    ...data.controls.map((control) => {
+      const values = [...control.finals, control.final].flatMap((value) => (several ? [value, null] : [value]));
+      return [quoted(control.name), ...values.map((value) => value ?? "")].join(",");
     }),
   ].join("\n");
   const said = el("span", { role: "status", class: "said" });
@@ -168,6 +197,10 @@ function drawConfusion() {
     const title = `${right} of ${total} right${total ? ` (${format.percent(right / total)})` : ""}`;
     const aside = el("div", { class: "aside" }, el("p", { class: "figure" }, title), el("h3", {}, "Most frequent mistakes"));
     aside.append(list.length ? el("ol", {}, list) : el("p", {}, "None."));
+    const recalls = classes.map((name, r) => [name, sums[r] ? matrix[r][r] / sums[r] : null, sums[r]]).filter((item) => item[1] !== null);
+    recalls.sort((a, b) => a[1] - b[1]);
+    const rest = recalls.map(([name, part, n]) => el("li", {}, el("b", {}, name), el("small", {}, `${format.percent(part)} of ${n}`)));
+    aside.append(el("details", {}, el("summary", {}, "Recall of each class"), el("ul", {}, rest)));
     body.replaceChildren(picture, aside);
     heatmap(picture, {
       label: `Confusion matrix of client ${data.confusions[method].clients[client].client}: ${title}`,

@@ -71,6 +71,12 @@ class Assembly:
         return [name for name in names if len(self.clients[name].test) and name != self.recipe.run.unseen]
 
     @property
+    def validated(self) -> list[str]:
+        """Those who keep validation samples."""
+        kept = (name for name in self.method.clients if name != self.recipe.run.unseen)
+        return [name for name in kept if (held := self.clients[name].validation) is not None and len(held)]
+
+    @property
     def training(self) -> Training:
         """How clients train."""
         run = self.recipe.run

@@ -40,7 +40,7 @@ class RunState:
     metrics_length: int = 0
     """Bytes of the metrics table that belong to it."""
     best: tuple[float, int] = (-1.0, 0)
-    """The best mean accuracy so far, and the round it was reached in."""
+    """The best mean validation accuracy so far, and the round it was reached in; (-1, 0) where there is none."""
     configuration: str = ""
     """A hash of the recipe it comes from."""
 

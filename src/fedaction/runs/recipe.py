@@ -38,6 +38,10 @@ class RunSettings(Settings):
     """The method: fsar, fdarn, or a baseline such as fedavg; `fedaction recipes --keys` lists them all."""
     baselines: tuple[str, ...] = Field((), json_schema_extra=HOW)
     """Methods run beside it on the same clients and seeds, to compare with."""
+    controls: tuple[Literal["majority", "ridge", "local"], ...] = Field(
+        ("majority", "ridge", "local"), json_schema_extra=HOW
+    )
+    """What else stands beside it: each client's commonest class, a ridge classifier on the input, training alone."""
     seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
     """One run per seed; results are means over them."""
     data: str = "stage"
@@ -49,6 +53,16 @@ class RunSettings(Settings):
     """How often the server combines updates."""
     clients_per_round: int = Field(0, ge=0)
     """0: all."""
+    validation: float = Field(0.0, ge=0, lt=1)
+    """The share of each client's training people (samples, where people are not known) that choose the best round."""
+    stop: Literal["", "converged", "target"] = ""
+    """When training ends early: after `stop_patience` rounds without a better validation, or at `stop_target`."""
+    stop_patience: int = Field(10, ge=1)
+    """Rounds without a better mean validation accuracy that end a run, where stop = "converged"."""
+    stop_target: float = Field(0.9, gt=0, le=1)
+    """The mean validation accuracy that ends a run, where stop = "target"."""
+    stop_time: float = Field(0.0, ge=0)
+    """Seconds on the virtual clock that end a run; 0: no limit."""
     quorum: float = Field(0.5, ge=0, le=1)
     """The least share of the asked clients whose updates make a round count."""
     late: tuple[str, ...] = ()
@@ -132,11 +146,11 @@ class RunSettings(Settings):
     checkpoint_every: int = Field(1, ge=1, json_schema_extra=HOW)
     """Rounds between checkpoints."""
     keep_checkpoints: int = Field(2, ge=1, json_schema_extra=HOW)
-    """How many of the last checkpoints stay; the best stays anyway."""
+    """How many of the last checkpoints stay; with `validation` the best stays anyway."""
     models_every: int = Field(0, ge=0, json_schema_extra=HOW)
     """Video: rounds between model files that stay, models/round-NUMBER.safetensors; 0: only the last round's."""
-    report_samples: int = Field(6, ge=0, json_schema_extra=HOW)
-    """Test sequences per client that the report can play; 0 keeps recordings out of it."""
+    report_samples: int = Field(0, ge=0, json_schema_extra=HOW)
+    """Test sequences per client that the report can play; whoever has the report then has those recordings."""
 
 
 DEFAULTS = 2
@@ -236,6 +250,10 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
     assert isinstance(run, RunSettings) and isinstance(source, Source)
     if len(set(run.seeds)) != len(run.seeds):
         raise RecipeError(f"{origin}: a seed is named twice in {list(run.seeds)}")
+    if run.stop and not run.validation:
+        raise RecipeError(
+            f"{origin}: stop = {run.stop!r} needs people to decide it: say validation = 0.2, since the test may not"
+        )
     if run.channels_last and run.engine == "vectorised":
         raise RecipeError(f"{origin}: channels_last goes with engine = 'sequential'; leave one of them out")
     return Recipe(run, source, parsed)

@@ -19,12 +19,13 @@ from fedaction.federation.files import write_json
 from fedaction.federation.progress import Progress
 from fedaction.methods.start import initial_state
 from fedaction.runs.assembly import Assembly, make_federation, make_rounds
-from fedaction.runs.checkpoint import RunState, latest_checkpoint, prune, save_checkpoint
+from fedaction.runs.checkpoint import RunState, latest_checkpoint, load_checkpoint, prune, save_checkpoint
 from fedaction.runs.deploy import write_model
 from fedaction.runs.environment import environment
 from fedaction.runs.metrics import MetricsFile, metric_name
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.snapshots import Snapshots
+from fedaction.runs.stop import is_over, is_tested
 from fedaction.server.state import FederationState, Row
 
 
@@ -50,7 +51,7 @@ class SingleRun:
         self.progress.start(self.label, state.round, self.recipe.run.rounds, unit="round", metric=metric)
         engine = self.engine(state)
         try:
-            while state.round < self.recipe.run.rounds:
+            while not self._over(state):
                 state = self._advance(state, engine, metrics)
             self._finish(state, engine)
         finally:
@@ -91,7 +92,8 @@ class SingleRun:
         federation, rows = self.rounds.advance(state.federation, engine, round)
         self._snapshots.write(round)
         trained, accuracy = time.perf_counter(), None
-        if round % run.evaluate_every == 0 or round == run.rounds:
+        best = False
+        if is_tested(run, round, federation.time):
             reports = self._evaluate(federation, engine)
             rows += [
                 Row(round, report.client, self.federation.group(report.client), "test", name, value)
@@ -99,14 +101,16 @@ class SingleRun:
                 for name, value in report.metrics.items()
             ]
             accuracy = fmean(report.metrics["accuracy"] for report in reports if "accuracy" in report.metrics)
-        best = accuracy is not None and accuracy > state.best[0]
+            if run.validation:
+                chosen, validated = self._validate(federation, engine)
+                rows += validated
+                best = chosen > state.best[0]
+                state = replace(state, best=(chosen, round) if best else state.best)
         state = replace(state, federation=federation, metrics_length=metrics.append(rows))
-        if best and accuracy is not None:
-            state = replace(state, best=(accuracy, round))
         self._write_seconds(round, trained - start, time.perf_counter() - start)
         if run.models_every and round % run.models_every == 0:
             self._write_model(state, self.folder / "models" / f"round-{round:06d}.safetensors")
-        due = round % run.checkpoint_every == 0 or round == run.rounds
+        due = round % run.checkpoint_every == 0 or self._over(state)
         if best or due:
             state = replace(state, locals=engine.store.save())
         if best:
@@ -125,6 +129,28 @@ class SingleRun:
             reports += self.federation.evaluate(state, engine, [run.unseen], Question(neighbours=how))
         return reports
 
+    def _validate(self, state: FederationState, engine: SimulatedEngine) -> tuple[float, list[Row]]:
+        """The mean accuracy on what clients keep out of training, and its rows."""
+        reports = self.federation.evaluate(state, engine, self.assembly.validated, Question(split="validation"))
+        rows = [
+            Row(state.round, report.client, self.federation.group(report.client), "validation", name, value)
+            for report in reports
+            for name, value in report.metrics.items()
+            if name in ("accuracy", "loss")
+        ]
+        return fmean(report.metrics["accuracy"] for report in reports), rows
+
+    def _over(self, state: RunState) -> bool:
+        return is_over(self.recipe.run, state.round, state.best, state.federation.time)
+
+    def _chosen(self, state: RunState, engine: SimulatedEngine) -> RunState:
+        """The state that stands for the run: with validation that of the best round, else the last."""
+        if not self.recipe.run.validation or state.best[1] == state.round:
+            return state
+        best = load_checkpoint(self.folder / "checkpoints", "best")
+        engine.store.load(best.locals, self.assembly.device)
+        return replace(best, federation=best.federation.to(self.assembly.device))
+
     def _write_seconds(self, round: int, train: float, total: float) -> None:
         """Adds a round's wall time; not part of the metrics, which are the same on every machine."""
         with (self.folder / "clock.jsonl").open("a", encoding="utf-8") as file:
@@ -134,7 +160,8 @@ class SingleRun:
         write_model(path, self.recipe, self.assembly.described, state.server)
 
     def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
-        """The last model, and what the report shows besides numbers, by kind and client."""
+        """The model, and what the report shows besides numbers, by kind and client."""
+        state = self._chosen(state, engine)
         self._write_model(state, self.folder / "model.safetensors")
         question = Question(tuple(EVIDENCE), self.recipe.run.report_samples)
         reports = self.federation.evaluate(state.federation, engine, self.assembly.tested, question)

@@ -6,15 +6,19 @@ The directory itself is the run of the method with the first seed. Below it, in 
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
+
+import torch
 
 from fedaction.data.client import ClientData
 from fedaction.data.sources.base import Tell
+from fedaction.data.validation import hold_validation
 from fedaction.engines.base import choose_device
+from fedaction.evaluation.accuracy import Scores, mean_interval, score_confusion
+from fedaction.evaluation.controls import Simple
 from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.seeds import derive
@@ -22,9 +26,13 @@ from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
+from fedaction.runs.budget import read_seconds
+from fedaction.runs.controls import ControlResult, add_alone, has_controls, sum_up_controls, write_controls
+from fedaction.runs.judge import judge
 from fedaction.runs.metrics import Row, metric_name, read_rows
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
+from fedaction.runs.stop import is_over
 from fedaction.server.devices import fleet_of
 
 METRIC = "accuracy"
@@ -37,7 +45,10 @@ class RunResult(TypedDict):
 
     Accuracies are shares, 0 to 1; an unseen client's is by k-NN and not part of `mean`. Over several seeds, `mean`
     and `clients` are means, `groups` the means over each group's clients, `std` is the standard deviation of the
-    seeds' means, and times and bytes are sums.
+    seeds' means, and times and bytes are sums. `interval` is the 95 % interval of `mean` for other test samples, of
+    which clients had `n`; `never` are the classes that a client's test has and that were never the answer; `rise` is
+    what the last quarter of the rounds added to `mean`. Of the `rounds` done, `chosen` is the one that the result is
+    of: the last, or with validation the best by it. A study has `controls`, and `warnings` on how to read it.
     """
 
     run: str
@@ -47,9 +58,16 @@ class RunResult(TypedDict):
     metric: str
     mean: float
     std: float | None
+    interval: tuple[float, float] | None
+    balanced_accuracy: float | None
+    macro_f1: float | None
+    n: dict[str, int]
+    never: dict[str, list[str]]
+    rise: float | None
     clients: dict[str, float | None]
     groups: dict[str, float]
     rounds: int
+    chosen: int
     seconds: float
     bytes_up: int
     bytes_down: int
@@ -61,6 +79,8 @@ class RunResult(TypedDict):
     complete: bool
     seeds: NotRequired[dict[str, float]]
     baselines: NotRequired[dict[str, RunResult]]
+    controls: NotRequired[dict[Simple, ControlResult]]
+    warnings: NotRequired[list[str]]
 
 
 def list_runs(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
@@ -72,6 +92,12 @@ def list_runs(recipe: Recipe, folder: Path) -> Iterator[tuple[str, int, Path]]:
             yield baseline, seed, home / "baselines" / baseline
 
 
+def list_splits(recipe: Recipe, folder: Path) -> list[Path]:
+    """The directories of a study that keep what clients hold and what controls give: one for each split."""
+    homes = [home for method, _, home in list_runs(recipe, folder) if method == recipe.run.method]
+    return homes if recipe.source.per_seed else homes[:1]
+
+
 def load_clients(recipe: Recipe, progress: Progress | None = None) -> dict[str, ClientData]:
     """The recipe's clients by id; of all randomness only `data_seed` decides them.
 
@@ -81,6 +107,8 @@ def load_clients(recipe: Recipe, progress: Progress | None = None) -> dict[str, 
     if recipe.source.per_seed:
         seed = derive(seed, "repetition", recipe.run.seeds[0])
     loaded = recipe.source.load(seed, _data_progress(progress) if progress else None)
+    if recipe.run.validation:
+        loaded = hold_validation(loaded, recipe.run.validation, seed, recipe.run.unseen)
     clients = {client.info.id: client for client in loaded}
     if not clients:
         raise ValueError("the recipe's data has no clients")
@@ -112,21 +140,27 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
     Returns:
         The study's result, which is also `result.json` in the directory.
     """
+    progress = progress or Quiet()
     clients, loaded = load_clients(recipe, progress), recipe.run.seeds[0]
     _check(recipe, clients)
+    recipe = add_alone(recipe, clients, progress.warn)
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         remove_partial(folder)
         # First of all, so that a run killed from here on can be resumed.
         write_atomically(folder / "recipe.toml", to_toml(recipe.flat()).encode())
+        splits = list_splits(recipe, folder)
         for method, seed, home in list_runs(recipe, folder):
             part = recipe.only(method, seed)
             if home != folder:
                 write_atomically(home / "recipe.toml", to_toml(part.flat()).encode())
-            if not _done(part, home):
-                if recipe.source.per_seed and seed != loaded:
-                    clients, loaded = load_clients(part, progress), seed
-                SingleRun(part, clients, home, progress or Quiet()).execute()
+            controls, training = home in splits and not has_controls(home), not _done(part, home)
+            if (controls or training) and recipe.source.per_seed and seed != loaded:
+                clients, loaded = load_clients(part, progress), seed
+            if controls:
+                write_controls(recipe, clients, home, progress)
+            if training:
+                SingleRun(part, clients, home, progress).execute()
             write_json(home / "result.json", summary(part, home))
         result = study_result(recipe, folder)
         write_json(folder / "result.json", result)
@@ -135,8 +169,20 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
 
 def _done(recipe: Recipe, home: Path) -> bool:
     """Whether a run has come to its end: its last checkpoint is there, and the evidence written after it."""
-    last = home / "checkpoints" / f"round-{recipe.run.rounds:06d}.json"
-    return last.exists() and (home / "evidence.json").exists()
+    return _ended(recipe, home) and (home / "evidence.json").exists()
+
+
+def _ended(recipe: Recipe, home: Path) -> bool:
+    """Whether the last checkpoint is one that no round follows."""
+    last = max((home / "checkpoints").glob("round-*.json"), default=None)
+    if last is None:
+        return False
+    try:
+        record = read_json(last)
+        best = float(record["best"][0]), int(record["best"][1])
+        return is_over(recipe.run, int(record["round"]), best, float(record["time"]))
+    except (ValueError, KeyError, TypeError, IndexError):
+        return False  # damaged: the run itself says so, and goes on from the one before
 
 
 def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
@@ -152,6 +198,11 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
     if recipe.run.devices:
         fleet_of(recipe.run.devices)
     for name, settings in recipe.methods.items():
+        run = recipe.run
+        if run.stop_time and not (run.devices or run.deadline or METHODS[name].overrides("buffer")):
+            raise ValueError(
+                f"stop_time: method {name} has no virtual clock here; say devices or a deadline, or drop the key"
+            )
         if recipe.run.late and METHODS[name].overrides("buffer"):
             raise ValueError(f"late: method {name} has no rounds that a client could come late to; drop the key")
         arranged = arrange(METHODS[name], clients)
@@ -175,8 +226,11 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
     rows = read_rows(home / "metrics.jsonl")
     tests = [row for row in rows if row.split == "test" and row.name in (METRIC, "knn")]
     last = max(row.round for row in tests)
-    clients = {row.client: row.value for row in tests if row.round == last}
-    seen = [v for client, v in clients.items() if v is not None and client != recipe.run.unseen]
+    chosen = _best_round(rows) if recipe.run.validation else last
+    clients = {row.client: row.value for row in tests if row.round == chosen}
+    seen = {client: v for client, v in clients.items() if v is not None and client != recipe.run.unseen}
+    scores, never = _scores(home)
+    n = {client: own.n for client, own in scores.items()}
     machine = read_json(home / "environment.json")
     return {
         "run": str(home),
@@ -184,12 +238,19 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "method": recipe.run.method,
         "seed": recipe.run.seeds[0],
         "metric": metric_name([recipe.run.method]),
-        "mean": statistics.fmean(seen),
+        "mean": statistics.fmean(seen.values()),
         "std": None,
+        "interval": _interval(seen, n),
+        "balanced_accuracy": statistics.fmean(own.balanced_accuracy for own in scores.values()) if scores else None,
+        "macro_f1": statistics.fmean(own.macro_f1 for own in scores.values()) if scores else None,
+        "n": n,
+        "never": never,
+        "rise": _rise(tests, recipe.run.unseen),
         "clients": clients,
-        "groups": _by_group(tests, last, recipe.run.unseen),
+        "groups": _by_group(tests, chosen, recipe.run.unseen),
         "rounds": last,
-        "seconds": _seconds(home / "clock.jsonl"),
+        "chosen": chosen,
+        "seconds": round(sum(read_seconds(home / "clock.jsonl", "total").values()), 3),
         "bytes_up": sum(int(row.value or 0) for row in rows if row.name == "bytes_up"),
         "bytes_down": sum(int(row.value or 0) for row in rows if row.name == "bytes_down"),
         "configuration": recipe.configuration(),
@@ -197,7 +258,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "device": machine["device"],
         "device_name": machine["device_name"],
         "torch": machine["packages"]["torch"],
-        "complete": last == recipe.run.rounds,
+        "complete": last == recipe.run.rounds or _ended(recipe, home),
     }
 
 
@@ -209,6 +270,8 @@ def study_result(recipe: Recipe, folder: Path) -> RunResult:
     result = _over_seeds(by_method.pop(recipe.run.method))
     result["run"] = str(folder)
     result["baselines"] = {name: _over_seeds(runs) for name, runs in by_method.items()}
+    result["controls"] = sum_up_controls(list_splits(recipe, folder), recipe.run.unseen)
+    result["warnings"] = judge([result])
     return result
 
 
@@ -222,12 +285,54 @@ def _over_seeds(runs: list[RunResult]) -> RunResult:
         client: statistics.fmean(run["clients"][client] or 0.0 for run in runs) for client in runs[0]["clients"]
     }
     result["groups"] = {group: statistics.fmean(run["groups"][group] for run in runs) for group in runs[0]["groups"]}
+    result["interval"] = _interval({c: result["clients"][c] or 0.0 for c in result["n"]}, result["n"])
+    for key in ("balanced_accuracy", "macro_f1", "rise"):
+        known = [value for run in runs if (value := run[key]) is not None]
+        result[key] = statistics.fmean(known) if known else None
     result["seconds"] = sum(run["seconds"] for run in runs)
     result["bytes_up"] = sum(run["bytes_up"] for run in runs)
     result["bytes_down"] = sum(run["bytes_down"] for run in runs)
     result["complete"] = all(run["complete"] for run in runs)
     result["seeds"] = {str(run["seed"]): run["mean"] for run in runs}
     return result
+
+
+def _best_round(rows: list[Row]) -> int:
+    """The first round with the best mean validation accuracy."""
+    by_round: dict[int, list[float]] = {}
+    for row in rows:
+        if row.split == "validation" and row.name == METRIC:
+            by_round.setdefault(row.round, []).append(row.value or 0.0)
+    means = {round: statistics.fmean(values) for round, values in by_round.items()}
+    return max(sorted(means), key=lambda round: means[round])
+
+
+def _scores(home: Path) -> tuple[dict[str, Scores], dict[str, list[str]]]:
+    """By client, what the last confusion matrix says, and the names of classes that were never the answer."""
+    path = home / "evidence.json"
+    matrices: dict[str, Any] = read_json(path).get("confusion", {}) if path.exists() else {}
+    scores = {client: score_confusion(torch.tensor(own["matrix"])) for client, own in matrices.items()}
+    never = {client: [matrices[client]["classes"][place] for place in own.never] for client, own in scores.items()}
+    return scores, {client: names for client, names in never.items() if names}
+
+
+def _interval(accuracies: Mapping[str, float], n: Mapping[str, int]) -> tuple[float, float] | None:
+    """The interval of a mean over clients; None where somebody's number of test samples is not known."""
+    known = [(value, n.get(client, 0)) for client, value in accuracies.items()]
+    return mean_interval(known) if known and all(count for _, count in known) else None
+
+
+def _rise(tests: list[Row], unseen: str) -> float | None:
+    """What the last quarter of the rounds added to the mean accuracy; None where too few rounds were tested."""
+    by_round: dict[int, list[float]] = {}
+    for row in tests:
+        if row.value is not None and row.client != unseen:
+            by_round.setdefault(row.round, []).append(row.value)
+    last = max(by_round)
+    before = [round for round in by_round if round <= 0.75 * last]
+    if last < 4 or not before:
+        return None
+    return statistics.fmean(by_round[last]) - statistics.fmean(by_round[max(before)])
 
 
 def _by_group(tests: list[Row], last: int, unseen: str) -> dict[str, float]:
@@ -237,15 +342,3 @@ def _by_group(tests: list[Row], last: int, unseen: str) -> dict[str, float]:
         if row.round == last and row.value is not None and row.client != unseen:
             by_group.setdefault(row.group, []).append(row.value)
     return {group: statistics.fmean(values) for group, values in sorted(by_group.items())}
-
-
-def _seconds(path: Path) -> float:
-    """Wall seconds of a run's rounds. Rounds done again after a crash count once."""
-    rounds: dict[int, float] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            entry = json.loads(line)
-            rounds[entry["round"]] = entry["total"]
-        except (json.JSONDecodeError, KeyError):
-            continue  # torn by a kill
-    return round(sum(rounds.values()), 3)

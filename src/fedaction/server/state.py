@@ -27,8 +27,8 @@ class Row:
     """Whose; "" for the whole federation."""
     group: str
     """The client's group; "" for the whole federation."""
-    split: Literal["train", "test", "server", "clock"]
-    """"train", "test", "server", or "clock" (the virtual one, in seconds)."""
+    split: Literal["train", "validation", "test", "server", "clock"]
+    """"train", "validation", "test", "server", or "clock" (the virtual one, in seconds)."""
     name: str
     """What it is."""
     value: float | int | None

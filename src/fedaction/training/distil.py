@@ -23,7 +23,7 @@ from fedaction.data.client import ClientData
 from fedaction.data.clips.clips import check_clips, digest_of
 from fedaction.data.clips.window import window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
-from fedaction.evaluation.accuracy import accuracy_of
+from fedaction.evaluation.accuracy import accuracy_of, wilson
 from fedaction.federation.files import read_json, write_atomically, write_json
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.federation.settings import to_toml
@@ -38,7 +38,10 @@ from fedaction.training.trainer import Pretraining, Splits, accuracy_rows, log_s
 
 
 class StageResult(TypedDict):
-    """One network of a chain: accuracies are shares, 0 to 1, of the test clips and of their recordings."""
+    """One network of a chain: accuracies are shares, 0 to 1, of the test clips and of their recordings.
+
+    `interval` is the 95 % interval of `clip_accuracy`, as if its `clips` were independent.
+    """
 
     stage: str
     role: str
@@ -47,6 +50,10 @@ class StageResult(TypedDict):
     epochs: int
     teacher: str | None
     clip_accuracy: float
+    balanced_accuracy: float
+    macro_f1: float
+    interval: list[float]
+    clips: int
     video_accuracy: float
     loss: float
     seconds: float
@@ -258,6 +265,10 @@ class Chain:
             "epochs": stage.epochs,
             "teacher": stage.teacher,
             "clip_accuracy": last["accuracy"] or 0.0,
+            "balanced_accuracy": last["balanced_accuracy"] or 0.0,
+            "macro_f1": last["macro_f1"] or 0.0,
+            "interval": list(wilson(last["accuracy"] or 0.0, len(self.splits.test))),
+            "clips": len(self.splits.test),
             "video_accuracy": last["video_accuracy"] or 0.0,
             "loss": last["loss"] or 0.0,
             "seconds": seconds_of(home),

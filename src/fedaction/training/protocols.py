@@ -54,6 +54,16 @@ def score(logits: Tensor, clips: Samples, rule: str) -> Accuracy:
     )
 
 
+def name_scores(protocol: str, accuracy: Accuracy) -> dict[str, float]:
+    """What a protocol reports, by name."""
+    return {
+        f"{protocol}_clip": accuracy.clip,
+        f"{protocol}_video": accuracy.video,
+        f"{protocol}_balanced": accuracy.balanced,
+        f"{protocol}_macro_f1": accuracy.macro_f1,
+    }
+
+
 @dataclass(frozen=True)
 class Protocols:
     """What is measured on which clips."""
@@ -137,7 +147,7 @@ class Protocols:
         if not bool(logits.isfinite().all()):
             raise ValueError("probe: the classifier diverged; lower probe_lr, or say probe_standardise = true")
         accuracy = score(logits, self.looked_at.test, settings.video_rule)
-        return {"probe_clip": accuracy.clip, "probe_video": accuracy.video}
+        return name_scores("probe", accuracy)
 
     def finetune(
         self, backbone: ResNet3D, seed: int, folder: Path, configuration: str, suffix: str = ""
@@ -161,7 +171,7 @@ class Protocols:
         tuned.eval()
         logits = splits.logits(tuned, splits.test, keys) if training.tested is None else training.tested
         accuracy = score(logits, splits.test, settings.video_rule)
-        return {"finetune_clip": accuracy.clip, "finetune_video": accuracy.video}
+        return name_scores("finetune", accuracy)
 
 
 class Features:

@@ -73,7 +73,13 @@ def fast_kernels(device: torch.device) -> Generator[None]:
 
 def accuracy_rows(epoch: int, accuracy: Accuracy) -> list[Row]:
     """How a test went, as metrics."""
-    values = {"accuracy": accuracy.clip, "video_accuracy": accuracy.video, "loss": accuracy.loss}
+    values = {
+        "accuracy": accuracy.clip,
+        "balanced_accuracy": accuracy.balanced,
+        "macro_f1": accuracy.macro_f1,
+        "video_accuracy": accuracy.video,
+        "loss": accuracy.loss,
+    }
     return [Row(epoch, "", "", "test", name, value) for name, value in values.items()]
 
 

@@ -60,6 +60,7 @@ def pretrain(videos: Path, out: Path, memory: float) -> dict[int, int]:
         video_test_clips = 1
         video_memory = {memory}
         video_cache = "none"
+        controls = []
         """
     (out.parent / f"{out.name}.toml").write_text(recipe)
     command = "import sys; from fedaction.cli import app; sys.argv = ['fedaction', *sys.argv[1:]]; app()"
@@ -134,7 +135,7 @@ def test_labelled_clips_are_learnt_alike_from_memory_and_from_files(actions, tmp
     monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
     values = {
         **{"method": method, "backbone": "resnet3d", "classifier": "shared", "model_width": 2, "rounds": 2},
-        **{"batch_size": 2, "lr": 0.01, "device": "cpu", "data": "video", "video_root": str(actions)},
+        **{"controls": [], "batch_size": 2, "lr": 0.01, "device": "cpu", "data": "video", "video_root": str(actions)},
         **{"video_clients": 2, "video_side": 16, "frames": 4, "video_stride": 2, "video_test_clips": 2},
     }
     losses = []

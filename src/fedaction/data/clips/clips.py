@@ -90,9 +90,9 @@ class Clips:
         """See `Samples.on`."""
         return replace(self, recordings=self.recordings.on(device))
 
-    def pick(self, clips: Tensor) -> Clips:
+    def pick(self, rows: Tensor) -> Clips:
         """Some of them, (n,) int64 or (N,) bool, with the recordings that these are cut from and no others."""
-        spans = self.spans.pick(clips)
+        spans = self.spans.pick(rows)
         used, row = spans.row.unique(return_inverse=True)
         return Clips(self.recordings.pick(used), spans._replace(row=row), self.frames, self.anew)
 

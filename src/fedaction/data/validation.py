@@ -1,0 +1,64 @@
+"""Validation samples: training people whom nobody trains on, so that the test has nothing to choose."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedaction.data.client import ClientData
+from fedaction.federation.seeds import generator
+
+
+def hold_validation(clients: Iterable[ClientData], share: float, seed: int, unseen: str = "") -> list[ClientData]:
+    """The clients with a share, 0 to 1, of their training samples as validation samples.
+
+    Whole people where a client knows several, whole recordings where samples are clips; else samples, of each class
+    its share. A person whom several clients have seen is on the same side at all of them as far as shares allow.
+    `unseen` is left as it is: it does not train.
+    """
+    every = list(clients)
+    people = sorted({name for client in every for name in client.train.subjects})
+    order = torch.randperm(len(people), generator=generator(seed, "validation", "people")).tolist()
+    rank = dict(zip(people, order, strict=True))
+    held = [client if client.info.id == unseen else _hold(client, share, seed, rank) for client in every]
+    if not any(client.validation is not None for client in held):
+        raise ValueError(f"validation = {share}: no client has training samples to spare; drop the key")
+    return held
+
+
+def _hold(client: ClientData, share: float, seed: int, rank: Mapping[str, int]) -> ClientData:
+    train, name = client.train, client.info.id
+    if len(train) < 2:
+        return client
+    if len(set(train.subjects)) > 1:
+        away = _whole(train.subjects, sorted(set(train.subjects), key=rank.__getitem__), share)
+    elif train.recording is not None and len(train.recording.unique()) > 1:
+        numbers = train.recording.unique()
+        order = torch.randperm(len(numbers), generator=generator(seed, "validation", name))
+        away = _whole(train.recording.tolist(), numbers[order].tolist(), share)
+    else:
+        away = _by_class(train.labels, share, generator(seed, "validation", name))
+    rows = away.nonzero().flatten()
+    rest = (~away).nonzero().flatten()
+    info = replace(client.info, samples=len(rest))
+    return replace(client, info=info, train=train.pick(rest), validation=train.pick(rows))
+
+
+def _whole(of: Sequence[Hashable], groups: Sequence[Hashable], share: float) -> Tensor:
+    """(N,) bool: samples of the first groups, as many as the share says, at least one and not all."""
+    count = min(max(round(share * len(groups)), 1), len(groups) - 1)
+    first = set(groups[:count])
+    return torch.tensor([group in first for group in of])
+
+
+def _by_class(labels: Tensor, share: float, random: torch.Generator) -> Tensor:
+    """(N,) bool: of each class its share, rounded over all classes; at least one sample and not all."""
+    shuffled = torch.randperm(len(labels), generator=random)
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    count = min(max(round(share * len(labels)), 1), len(labels) - 1)
+    away = torch.zeros(len(labels), dtype=torch.bool)
+    away[by_class[((torch.arange(count) + 0.5) * len(labels) / count).long()]] = True
+    return away

@@ -1,0 +1,88 @@
+"""What stands beside every study's result: the commonest class, a ridge classifier, and training alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypedDict
+
+from fedaction.data.client import ClientData
+from fedaction.evaluation.controls import SIMPLE, Simple, describe_split
+from fedaction.federation.files import read_json, write_json
+from fedaction.federation.progress import Progress
+from fedaction.methods import METHODS
+from fedaction.methods.start import initial_state
+from fedaction.runs.recipe import Recipe
+
+ALONE = "local"
+"""The method that is training alone."""
+_FILE = "controls.json"
+
+
+class ControlResult(TypedDict):
+    """A control's accuracy, 0 to 1: the mean over clients, and each client's own."""
+
+    mean: float
+    clients: dict[str, float]
+
+
+def add_alone(recipe: Recipe, clients: Mapping[str, ClientData], warn: Callable[[str], object]) -> Recipe:
+    """The recipe with `local` among its baselines, if its controls name it and its method learns from labels.
+
+    Where no network can be built for clients alone from the recipe's keys, it is left out with a warning.
+    """
+    run = recipe.run
+    if ALONE not in run.controls or run.method == "central" or ALONE in recipe.methods:
+        return recipe
+    if METHODS[run.method].overrides("task"):
+        return recipe
+    kind, known = METHODS[ALONE], recipe.flat()
+    settings = kind.settings_type(**{key: known[key] for key in kind.settings_type.model_fields if key in known})
+    try:
+        initial_state(kind([client.info for client in clients.values()], settings), run.seeds[0])
+    except ValueError as error:
+        warn(f"training alone is left out of the controls, since its network cannot be built: {error}")
+        return recipe
+    run = run.model_copy(update={"baselines": (*run.baselines, ALONE)})
+    return replace(recipe, run=run, methods={**recipe.methods, ALONE: settings})
+
+
+def has_controls(home: Path) -> bool:
+    """Whether a directory has what `write_controls` writes; it follows from the data alone, whatever is trained."""
+    return (home / _FILE).exists()
+
+
+def write_controls(recipe: Recipe, clients: Mapping[str, ClientData], home: Path, progress: Progress) -> None:
+    """Writes what clients hold and what the recipe's simple controls give on their tests."""
+    tested = {name: client for name, client in clients.items() if len(client.test) and len(client.train)}
+    about: dict[str, Any] = {"split": {name: describe_split(client)._asdict() for name, client in clients.items()}}
+    wanted = {name: score for name, score in SIMPLE.items() if name in recipe.run.controls}
+    if wanted:
+        progress.start("controls", 0, len(tested))
+        about |= {name: {} for name in wanted}
+    for done, (client, data) in enumerate(tested.items(), 1):
+        for name, score in wanted.items():
+            scores = score(data)
+            about[name][client] = scores._asdict() | {"interval": scores.interval}
+        if wanted:
+            progress.advance("controls", done, None)
+    write_json(home / _FILE, about)
+
+
+def read_split(home: Path) -> dict[str, dict[str, Any]]:
+    """By client, what `evaluation.controls.describe_split` says; nothing where a run has no such file."""
+    return read_json(home / _FILE)["split"] if has_controls(home) else {}
+
+
+def sum_up_controls(homes: Iterable[Path], unseen: str) -> dict[Simple, ControlResult]:
+    """The controls in some directories, each a split of its own; means over them. `unseen` is not part of means."""
+    found = [read_json(home / _FILE) for home in homes if has_controls(home)]
+    results: dict[Simple, ControlResult] = {}
+    for name in SIMPLE:
+        splits = [split[name] for split in found if split.get(name)]
+        if splits:
+            clients = {c: fmean(split[c]["accuracy"] for split in splits if c in split) for c in splits[0]}
+            results[name] = {"mean": fmean(v for c, v in clients.items() if c != unseen), "clients": clients}
+    return results
