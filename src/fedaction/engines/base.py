@@ -30,6 +30,9 @@ from fedaction.models.layers import Dropout, share_by_batch
 Precision = Literal["fp32", "bf16"]
 """What a network computes in; weights, losses and averages are float32 whatever it is."""
 
+OptimiserName = Literal["sgd", "adam", "adamw"]
+"""How gradients become steps: the rules of torch.optim's classes of these names."""
+
 
 @dataclass(frozen=True)
 class Training:
@@ -41,16 +44,18 @@ class Training:
     """Samples per local step; a client with fewer takes all it has."""
     local_epochs: int = 1
     """Passes over the client's data per round."""
+    optimiser: OptimiserName = "sgd"
+    """Whatever it remembers starts at zero every round."""
     lr: float = 0.1
     """Learning rate in round 1."""
     lr_decay: float = 1.0
     """Factor on it each round."""
     momentum: float = 0.9
-    """Of SGD; its buffers start at zero every round."""
+    """Of SGD."""
     nesterov: bool = False
     """Whether momentum looks ahead."""
     weight_decay: float = 1e-4
-    """L2 penalty, except where the method says otherwise."""
+    """L2 penalty (adamw: decoupled from gradients), except where the method says otherwise."""
     clip_norm: float = 0.0
     """The largest gradient norm over a client's whole network; 0: no limit."""
     augment: Augment | None = None

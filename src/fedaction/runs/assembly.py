@@ -79,6 +79,7 @@ class Assembly:
             seed=self.seed,
             batch_size=run.batch_size,
             local_epochs=run.local_epochs,
+            optimiser=run.optimiser,
             lr=run.lr,
             lr_decay=run.lr_decay,
             momentum=run.momentum,
