@@ -234,14 +234,14 @@ class Preparation:
     task: Task | None
     augment: Augment | None
 
-    def draw(self, plan: Tensor, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, plan: Tensor, shape: tuple[int, ...], random: torch.Generator, round: int) -> dict[str, Tensor]:
         """What is drawn for a job's (steps, batch) plan and samples of a shape, (steps, batch, ...) by name.
 
         A task's at once: its many small operations take for thousands of samples little longer than for one.
         """
         steps, batch = plan.shape
         if self.task is not None:
-            drawn = self.task.draw(steps * batch, shape, random)
+            drawn = self.task.draw(steps * batch, shape, random, round)
             return {name: tensor.unflatten(0, (steps, batch)) for name, tensor in drawn.items()}
         if self.augment is None:
             return {}

@@ -237,7 +237,7 @@ class SequentialEngine(Simulation):
         optimiser = self._optimiser(job.client, net, lr)
         rules = method.plan(method.clients[job.client])
         plan = plan_batches(training, job, len(train))
-        drawn = self._prepare.draw(plan, train.shape, augmentation_generator(training, job))
+        drawn = self._prepare.draw(plan, train.shape, augmentation_generator(training, job), job.round)
         drawn = {name: to_device(tensor, self._device) for name, tensor in {**drawn, "y": train.labels[plan]}.items()}
         starts = train.draw(plan, starts_generator(training, job))
         rows = to_device(plan, self._device) if train.resident else plan

@@ -110,7 +110,9 @@ class CtP:
         shape = (self.frames, self.size, self.boxes)
         return Walk(*shape, sides, self.ratios, self.jitter, speed, self.growth, self.keys, whole)
 
-    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+    def draw(
+        self, count: int, shape: tuple[int, ...], random: torch.Generator, round: int | None = None
+    ) -> dict[str, Tensor]:
         """`frames` (count, frames), `boxes` (count, boxes, frames, 4), a view, looks and colours.
 
         See `Pretext.draw`, `draw_view`, `draw_looks`.
