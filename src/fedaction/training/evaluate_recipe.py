@@ -63,8 +63,10 @@ class EvaluateSettings(ClipSettings):
     """Probe: learning rate of SGD."""
     probe_milestones: tuple[Share, ...] = (0.6, 0.8)
     """Probe: when it falls to a tenth, as shares of the epochs: of 100 these are epochs 60 and 80."""
+    probe_clips: Literal["fixed", "drawn"] = "fixed"
+    """Probe: on features of the same clips throughout, or (the paper) on clips drawn anew, as in fine-tuning."""
     probe_standardise: bool = True
-    """Probe: features are brought to mean 0 and deviation 1 first, so that one rate fits networks of any scale."""
+    """Probe, fixed clips: features are brought to mean 0 and deviation 1 first, so that one rate fits any scale."""
 
     finetune_epochs: int = Field(150, ge=1)
     """Fine-tuning: passes over the training recordings, with a clip of each from anywhere in it."""
@@ -122,12 +124,18 @@ class EvaluateSettings(ClipSettings):
             raise ValueError(f"depth: there is no ResNet-{self.depth}; depths are {', '.join(map(str, BLOCKS))}")
         return self
 
-    def finetuning(self, precision: Literal["fp32", "bf16"]) -> DistilSettings:
-        """The same as keys of `training.trainer`, which fine-tunes. Nothing is tested before the last epoch."""
+    def finetuning(self, precision: Literal["fp32", "bf16"], *, whole: bool = True) -> DistilSettings:
+        """The same as keys of `training.trainer`, which fine-tunes. Nothing is tested before the last epoch.
+
+        With `whole`, of fine-tuning the whole network; else of a probe on clips drawn anew.
+        """
         same = ("batch_size", "momentum", "weight_decay", "augment", "tf32", "compile", "checkpoint_every")
         renamed = {"optimiser": "optimiser", "lr": "lr", "lr_milestones": "milestones", "clip_norm": "clip_norm"}
         keys = {key: getattr(self, f"finetune_{own}") for key, own in renamed.items()}
-        keys |= {"epochs": (self.finetune_epochs,), "evaluate_every": self.finetune_epochs, "precision": precision}
+        if not whole:
+            keys |= {"lr": self.probe_lr, "lr_milestones": self.probe_milestones}
+        epochs = self.finetune_epochs if whole else self.probe_epochs
+        keys |= {"epochs": (epochs,), "evaluate_every": epochs, "precision": precision}
         return DistilSettings.model_validate(keys | {key: getattr(self, key) for key in same})
 
 
