@@ -59,6 +59,28 @@ def test_a_recorded_step_is_the_step(double, name):
     engine.close()
 
 
+@pytest.mark.parametrize("optimiser", ["adam", "adamw"])
+def test_a_recorded_step_of_another_optimiser_is_the_step(double, optimiser):
+    """FedRep, whose parts take turns: each counts its own steps, from zero in every job."""
+    set_precision(tf32=False)
+    clients, method = federation_for("fedrep", model_dropout=0.2)
+    training = replace(TRAINING, lr=0.015625, optimiser=optimiser, augment=None)
+    cuda = torch.device("cuda")
+    jobs = jobs_of(method, initial_state(method, 3), clients)
+    on_cpu = list(SequentialEngine(method, clients, training, CPU).train(jobs))
+    engines = [
+        SequentialEngine(method, clients, training, cuda),
+        SequentialEngine(method, clients, training, cuda, recorded=True),
+        VectorisedEngine(method, clients, training, cuda),
+    ]
+    for engine in engines:
+        for _ in range(2):
+            for one, other in zip(on_cpu, engine.train(jobs), strict=True):
+                for n in one.tree:
+                    torch.testing.assert_close(other.tree[n].cpu(), one.tree[n], atol=1e-6, rtol=1e-6, msg=n)
+        engine.close()
+
+
 @pytest.mark.parametrize("kind", ["vcop", "speed", "ctp"])
 def test_recorded_pretext_tasks(kind):
     set_precision(tf32=False)

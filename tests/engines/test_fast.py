@@ -206,7 +206,7 @@ def test_precision_decides_results_but_channels_last_does_not():
 @pytest.mark.parametrize("kind", ["vcop", "speed", "ctp"])
 def test_all_of_a_job_is_drawn_at_once(kind):
     task, shape = PRETEXTS[kind](frames=4, size=16), (20, 20, 20, 3)
-    found = Preparation(task, None).draw(torch.zeros(3, 2), shape, generator(1, "draw"))
+    found = Preparation(task, None).draw(torch.zeros(3, 2), shape, generator(1, "draw"), 1)
     for name, whole in task.draw(6, shape, generator(1, "draw")).items():
         assert found[name].shape[:2] == (3, 2) and torch.equal(found[name].flatten(0, 1), whole)
 

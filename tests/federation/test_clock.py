@@ -19,6 +19,13 @@ def test_a_job_is_training_and_two_transfers():
     assert clock(Device(seconds_per_epoch=9.0), samples=20, epochs=3).span("a", 1).finish == 27.0
 
 
+def test_what_is_installed_goes_down_once_with_the_first_job():
+    devices = {"a": Device(seconds_per_epoch=1.0, download=1000.0, upload=100.0)}
+    timed = Clock(0, devices, {"a": 1}, traffic={"a": 200}, installed={"a": 5000})
+    assert timed.span("a", 1).busy == pytest.approx(1.0 + 0.2 + 2.0)
+    assert timed.span("a", 1, first=True).busy == pytest.approx(1.0 + 5.2 + 2.0)
+
+
 def test_jitter_is_drawn_for_each_job_and_stays_the_same():
     found = clock(Device(seconds_per_epoch=10.0, jitter=0.3))
     times = [found.span("a", number).busy for number in range(1, 400)]

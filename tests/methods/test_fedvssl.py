@@ -12,11 +12,14 @@ from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import generator
+from fedaction.federation.settings import RecipeError
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import tensors_of
 from fedaction.methods import METHODS
 from fedaction.methods.memory import kept_name
+from fedaction.methods.pretext import PRETEXTS
 from fedaction.methods.start import fresh, initial_state
+from fedaction.runs.recipe import parse_recipe
 from fedaction.server.federation import combine
 
 CPU = torch.device("cpu")
@@ -188,3 +191,81 @@ def test_engines_agree_on_what_is_drawn_and_learned(double, name, pretext):
             assert part.keys() == same.keys()
             for n, t in part.items():
                 torch.testing.assert_close(same[n], t, rtol=1e-8, atol=1e-8)
+
+
+# The task's keys
+
+
+@pytest.mark.parametrize(
+    ("keys", "fields"),
+    [
+        (
+            {
+                "pretext": "speed",
+                "speed_strides": [0, 1, 2],
+                "speed_short": "clamp",
+                "pretext_dropout": 0.1,
+                "speed_easy": [0, 2],
+                "speed_easy_rounds": 4,
+            },
+            {"strides": (0, 1, 2), "short": "clamp", "dropout": 0.1, "easy": (0, 2), "easy_rounds": 4},
+        ),
+        (
+            {"pretext": "vcop", "vcop_clips": 2, "vcop_interval": 1, "pretext_dropout": 0.0},
+            {"clips": 2, "interval": 1, "dropout": 0.0},
+        ),
+        (
+            {"pretext": "ctp", "ctp_strides": [2], "ctp_boxes": 1, "ctp_rounding": "pixels"},
+            {"strides": (2,), "boxes": 1, "rounding": "pixels"},
+        ),
+    ],
+)
+def test_a_recipes_keys_are_the_tasks(keys, fields):
+    base = {"method": "fedvssl", "data": "stage_video", "clip_frames": 4, "clip_size": 16}
+    settings = parse_recipe(base | keys).methods["fedvssl"]
+    task = PRETEXTS[keys["pretext"]](frames=4, size=16, **fields)
+    assert settings.make_task() == task != PRETEXTS[keys["pretext"]](frames=4, size=16)
+
+
+def test_a_task_that_cannot_be_played_is_refused_in_the_recipe():
+    with pytest.raises(RecipeError, match=r"easy strides \(0, 3\): two or more of the strides"):
+        parse_recipe({"method": "fedvssl", "pretext": "speed", "speed_easy": [0, 3], "speed_easy_rounds": 1})
+
+
+@pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
+def test_the_first_rounds_learn_from_easy_strides_alone(kind):
+    """What the head says of strides that are not drawn yet only sinks."""
+    method = make(speed_strides=[-1, 0, 1, 2], speed_easy=[0, 2], speed_easy_rounds=1, heads="shared")
+    server, clients = initial_state(method, 0), phones()
+    seen = []
+    for round in (1, 2):
+        jobs = [Job(n, "video", 0, round, method.payload(server, c.info)) for n, c in clients.items()]
+        engine = kind(method, clients, Training(0, batch_size=2, lr=0.5, momentum=0.0, weight_decay=0.0), CPU)
+        moved = [update.tree["head.speed.bias"] - server.shared["head.speed.bias"] for update in engine.train(jobs)]
+        # A class that is never right only loses, one that is right now and then gains, too.
+        seen.append(torch.stack(moved))
+        engine.close()
+    assert (seen[0][:, [0, 2]] < 0).all() and (seen[0][:, [1, 3]].sum(1) > 0).all()
+    assert not (seen[1][:, [0, 2]] < 0).all()
+
+
+@pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
+@pytest.mark.parametrize("pretext", ["speed", "ctp"])
+def test_sites_report_how_well_the_task_is_played_on_recordings_for_test(kind, pretext):
+    method, clients = make(pretext=pretext), phones()
+    server = initial_state(method, 0)
+    jobs = [Job(n, "video", 0, 1, method.payload(server, c.info)) for n, c in clients.items()]
+    engine = kind(method, clients, Training(0, batch_size=2, lr=0.05), CPU)
+    list(engine.train(jobs))
+    engine.commit(clients)
+    for job, found in zip(jobs, engine.evaluate(jobs), strict=True):
+        net = fresh(method, method.clients[job.client], 0).eval()
+        net.load_state_dict(engine.tensors(job))  # the head is the client's own
+        test = clients[job.client].test.x
+        drawn = method.task.draw(len(test), tuple(test.shape[1:]), generator(0, "task", job.client))
+        with torch.no_grad():
+            loss, metrics = method.task.loss(net, *method.task.apply(test, drawn))
+        played = {name: value for name, value in found.metrics.items() if name.startswith("task_")}
+        expected = {f"task_{name}": float(value) for name, value in {"loss": loss, **metrics}.items()}
+        assert played == pytest.approx(expected, rel=1e-4)
+    engine.close()

@@ -11,13 +11,16 @@ from typer.testing import CliRunner
 
 from fedaction.analyses import landscape
 from fedaction.federation.files import read_json
+from fedaction.federation.seeds import generator
+from fedaction.models.files import Card, save_model
+from fedaction.models.layers import initialise
 from fedaction.papers import FEDVSSL, ITEMS, SCALES, Workbench, runs_of, work
 from fedaction.papers.cells import Draft
 from fedaction.papers.fedvssl import models as fedvssl_models
 from fedaction.papers.fedvssl.values import first_at
 from fedaction.papers.item import Item
 from fedaction.runs.recipe import load_recipe
-from fedaction.training.evaluate import run_evaluate
+from fedaction.training.evaluate import RANDOM, Backbones, run_evaluate
 from fedaction.training.evaluate_recipe import parse_evaluate_recipe
 from tests.conftest import recordings
 from tests.papers.command import app, call, document, values, write_videos
@@ -108,6 +111,24 @@ def test_the_papers_scale():
     (work, _) = fedvssl_models.assess(Draft(item, bench, ()), rows["random weights"])
     settings = work.recipe.settings
     assert (settings.finetune_epochs, settings.probe_epochs, settings.clips, settings.crop) == (150, 100, 10, 112)
+
+
+def test_every_row_is_evaluated_with_the_strides_of_its_training(tmp_path):
+    """At the small scale; a network of random weights has those of CtP, whose rows are the most."""
+    bench = Workbench(FEDVSSL, "stage", "small", tmp_path)
+    table = FEDVSSL_ITEMS["fedvssl/table1"]
+    last = {"vcop": 2, "speed": 2, "ctp": 1, RANDOM: 1}
+    for pretext, stride in last.items():
+        model = RANDOM
+        if pretext != RANDOM:
+            row = next(row for row in table.federated if row.overrides.get("pretext", "ctp") == pretext)
+            settings = bench.recipe(row).methods[row.method]
+            network, model = settings.make_task().network(18, 2).backbone, str(tmp_path / f"{pretext}.safetensors")
+            for module in network.modules():
+                initialise(module, generator(0, "init"))
+            save_model(Path(model), network, Card(classes=(), frames=8, stride=3, resize=40, crop=32, provenance={}))
+        recipe = fedvssl_models._recipe(bench, "UCF", model, 0, ("retrieval",))
+        assert Backbones(model, recipe.settings).of(0).arguments["image_strides"] == (1, 2, 2, stride)
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -408,6 +408,22 @@ def test_traffic_is_what_the_tensors_weigh_and_frozen_ones_go_once(tmp_path, eng
     assert repeated, "choose another seed: no client came twice"
 
 
+@pytest.mark.parametrize(("method", "rounds"), [("fsar", 2), ("edge", 12)])
+def test_the_clock_counts_the_first_download_of_frozen_tensors(tmp_path, method, rounds):
+    """At a thousand bytes a second, in rounds and asynchronously: a client's first job is longer, by them alone."""
+    devices = tmp_path / "devices.toml"
+    devices.write_text("[phone]\nseconds_per_epoch = 1\ndownload_mbit = 0.008\n")
+    own = {"rounds": rounds, "devices": str(devices), **({"updates_per_round": 1} if method == "edge" else {})}
+    done = carry_out(tmp_path / "run", method=method, **own)
+    again = 0
+    for name, joints in JOINTS.items():
+        busy = [done.clients(round, "clock", "busy").get(name, 0.0) for round in range(1, rounds + 1)]
+        jobs = [after - before for before, after in zip([0.0, *busy], busy, strict=False) if after > before]
+        again += len(jobs) - 1
+        assert all(jobs[0] - job == pytest.approx(frozen_bytes(joints) / 1000) for job in jobs[1:])
+    assert again >= 3
+
+
 def test_clients_that_drop_out_are_sent_the_model_all_the_same(tmp_path):
     done = carry_out(tmp_path, rounds=3, failure_rate=0.5, quorum=0.0)
     plans = {round: done.cast(round) for round in (1, 2, 3)}

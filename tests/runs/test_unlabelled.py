@@ -15,11 +15,12 @@ from fedaction.models.files import ModelFileError, load_model
 from fedaction.runs.checkpoint import CheckpointError
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.networks import network_file, read_network
-from fedaction.runs.recipe import parse_recipe
+from fedaction.runs.recipe import load_recipe, parse_recipe
 from fedaction.runs.study import run_study
 from fedaction.serve.predict import load_recogniser
 from tests.conftest import PHONES
 
+ROOT = Path(__file__).resolve().parents[2]
 RECIPE = {**PHONES, "baselines": ["fedu"], "rounds": 2, "lr": 0.01}
 
 
@@ -93,3 +94,26 @@ def test_clips_are_cut_from_the_middle():
     assert torch.equal(middle(x, 3, 4), x[:, 2:5, 1:5, 1:5])
     with pytest.raises(ValueError, match="hold no clip of 8 x 4 x 4"):
         middle(x, 8, 4)
+
+
+def play_speed(folder: Path, *overrides: str) -> float:
+    """The share of recordings of other people whose speed of playback is told after the last round."""
+    recipe = load_recipe(ROOT / "recipes" / "fedvssl" / "speed.toml", overrides)
+    run_study(recipe, folder)
+    rows = read_rows(folder / "metrics.jsonl")
+    last = [row.value or 0.0 for row in rows if (row.round, row.name) == (recipe.run.rounds, "task_accuracy")]
+    assert len(last) == 4
+    return sum(last) / 4
+
+
+def test_the_recipe_of_playback_speed_can_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
+    small = ("rounds=1", "local_epochs=1", "stage_actions=4", "stage_train=2", "stage_test=4", "model_width=2")
+    assert 0 <= play_speed(tmp_path / "run", *small) <= 1
+
+
+@pytest.mark.slow
+def test_playback_speed_is_learnt_and_told_of_other_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Guessing is right in 14.3 %, with a standard deviation of 1.7 over 448 recordings; 28.8 % was seen."""
+    monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
+    assert play_speed(tmp_path / "run") > 0.2

@@ -221,8 +221,10 @@ def test_a_run_stopped_after_an_epoch_ends_as_if_it_had_not_been(whole, arrays, 
     assert kept(tmp_path / "run") == kept(whole[0])
 
 
-def test_random_windows_and_rates_go_on_where_they_were(arrays, tmp_path):
+@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
+def test_windows_rates_and_what_the_optimiser_remembers_go_on_where_they_were(arrays, tmp_path, optimiser):
     values = {"chain": [18], "epochs": 4, "checkpoint_every": 2, "lr_schedule": "cosine", "clip_norm": 1.0}
+    values |= {"optimiser": optimiser, "lr": 0.01}
     recipe, stopped = recipe_of(arrays, augment=True, **values), Counting(("ResNet-18 (student)", 3))
     run_distil(recipe, tmp_path / "whole")
     with pytest.raises(Stop):

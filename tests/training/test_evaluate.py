@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from fedaction.cli.evaluate import evaluate
 from fedaction.data.clips.clips import digest_of
+from fedaction.data.clips.window import window_of
 from fedaction.data.samples import Examples, in_memory
 from fedaction.evaluation.knn import knn_accuracy
 from fedaction.federation.progress import Quiet
@@ -23,10 +24,11 @@ from fedaction.federation.settings import RecipeError
 from fedaction.models.files import Card, load_model, save_model
 from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
+from fedaction.runs.metrics import read_rows
 from fedaction.training.distil import run_distil
-from fedaction.training.evaluate import Backbones, EvaluateResult, run_evaluate
+from fedaction.training.evaluate import Backbones, EvaluateResult, run_evaluate, splits_of
 from fedaction.training.evaluate_recipe import EvaluateRecipe, parse_evaluate_recipe
-from fedaction.training.protocols import noise_on, score
+from fedaction.training.protocols import Features, Protocols, noise_on, score
 from fedaction.training.teacher import file_digest
 from tests.training.distilling import recipe_of
 
@@ -96,6 +98,26 @@ def test_a_trained_network_is_better_than_a_random_one(arrays, trained):
         *("probe_clip", "probe_video", "probe_balanced", "probe_macro_f1"),
         *("finetune_clip", "finetune_video", "finetune_balanced", "finetune_macro_f1"),
     ]
+
+
+def test_a_probe_on_clips_drawn_anew_trains_the_classifier_alone(arrays, trained, tmp_path):
+    """As fine-tuning has its clips; the network, its statistics included, stays as it is."""
+    recipe = keys(arrays, protocols=["probe"], probe_clips="drawn", probe_epochs=20, dropout=0.0)
+    data = recipe.source.pool(0, whole=True)
+    looked_at, tuned_on = splits_of(recipe.settings, data, window_of(data, 0), torch.device("cpu"))
+    protocols = Protocols(recipe.settings, looked_at, tuned_on, 3, Quiet())
+    backbone = Backbones(trained, recipe.settings).of(0)
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    scores = protocols.probe(Features(protocols, lambda: backbone), 0, tmp_path / "probe", "")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
+    rows = read_rows(tmp_path / "probe" / "metrics.jsonl")
+    losses = [row.value for row in rows if (row.split, row.name) == ("train", "loss")]
+    rates = [row.value for row in rows if (row.split, row.name) == ("train", "lr")]
+    assert len(losses) == 20 and sum(losses[-5:]) < sum(losses[:5])
+    assert (rates[0], rates[-1]) == pytest.approx((0.01, 0.0001))
+    assert scores == run_evaluate(trained, recipe)["seeds"]["0"]
+    fixed = run_evaluate(trained, keys(arrays, protocols=["probe"]))["seeds"]["0"]
+    assert scores.keys() == fixed.keys()
 
 
 def test_a_result_says_what_it_is_of_and_is_the_same_twice(arrays, trained, tmp_path):

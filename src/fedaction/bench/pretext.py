@@ -186,7 +186,7 @@ def epoch_of(
     """An epoch's (steps, batch) order and what is drawn for it, on the device."""
     plan = plan_batches(training, job, len(recordings))
     random = augmentation_generator(training, job)
-    drawn = Preparation(task, None).draw(plan, tuple(recordings.shape[1:]), random)
+    drawn = Preparation(task, None).draw(plan, tuple(recordings.shape[1:]), random, 1)
     return to_device(plan, device), {name: to_device(tensor, device) for name, tensor in drawn.items()}
 
 

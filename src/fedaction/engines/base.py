@@ -32,6 +32,9 @@ from fedaction.models.statistics import estimate_statistics, norms_of, share_by_
 Precision = Literal["fp32", "bf16"]
 """What a network computes in; weights, losses and averages are float32 whatever it is."""
 
+OptimiserName = Literal["sgd", "adam", "adamw"]
+"""How gradients become steps: the rules of torch.optim's classes of these names."""
+
 
 ClipBy = Literal["network", "module"]
 """What a gradient's norm is taken over: all of a network, or each module (the first part of a tensor's name)."""
@@ -47,16 +50,18 @@ class Training:
     """Samples per local step; a client with fewer takes all it has."""
     local_epochs: int = 1
     """Passes over the client's data per round."""
+    optimiser: OptimiserName = "sgd"
+    """Whatever it remembers starts at zero every round."""
     lr: float = 0.1
     """Learning rate in round 1."""
     lr_decay: float = 1.0
     """Factor on it each round."""
     momentum: float = 0.9
-    """Of SGD; its buffers start at zero every round."""
+    """Of SGD."""
     nesterov: bool = False
     """Whether momentum looks ahead."""
     weight_decay: float = 1e-4
-    """L2 penalty, except where the method says otherwise."""
+    """L2 penalty (adamw: decoupled from gradients), except where the method says otherwise."""
     clip_norm: float = 0.0
     """The largest gradient norm of a client; 0: no limit."""
     clip_by: ClipBy = "network"
@@ -243,14 +248,14 @@ class Preparation:
     task: Task | None
     augment: Augment | None
 
-    def draw(self, plan: Tensor, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, plan: Tensor, shape: tuple[int, ...], random: torch.Generator, round: int) -> dict[str, Tensor]:
         """What is drawn for a job's (steps, batch) plan and samples of a shape, (steps, batch, ...) by name.
 
         A task's at once: its many small operations take for thousands of samples little longer than for one.
         """
         steps, batch = plan.shape
         if self.task is not None:
-            drawn = self.task.draw(steps * batch, shape, random)
+            drawn = self.task.draw(steps * batch, shape, random, round)
             return {name: tensor.unflatten(0, (steps, batch)) for name, tensor in drawn.items()}
         if self.augment is None:
             return {}

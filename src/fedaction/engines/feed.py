@@ -35,7 +35,7 @@ class Feed:
         longest = len(self._plans[0])
         columns: dict[str, list[Tensor]] = {}
         for job, plan, own in zip(jobs, self._plans, self._sets, strict=True):
-            drawn = self._prepare.draw(plan, own.shape, augmentation_generator(training, job))
+            drawn = self._prepare.draw(plan, own.shape, augmentation_generator(training, job), job.round)
             for name, tensor in {"y": own.labels[plan], **drawn}.items():
                 columns.setdefault(name, []).append(pad(tensor, longest, 0))
         self._drawn = {name: torch.stack(tensors, 1).to(device) for name, tensors in columns.items()}

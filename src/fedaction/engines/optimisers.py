@@ -1,15 +1,69 @@
-"""Optimisers on stacked tensors: torch.optim's rules, entry by entry, for many clients at once."""
+"""Optimisers: torch.optim's, and the same rules on stacked tensors, entry by entry, for many clients at once."""
 
-# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
+# torch's type stubs are partial.
+# pyright: reportUnknownMemberType=false, reportPrivateUsage=false, reportPrivateImportUsage=false
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fedaction.engines.base import Training
+from fedaction.engines.base import OptimiserName, Training
+from fedaction.federation.tree import Tree
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+"""Of Adam and AdamW, as torch.optim has them."""
+
+
+def make_optimiser(
+    kind: OptimiserName,
+    groups: Sequence[Mapping[str, Any]],
+    lr: float | Tensor,
+    *,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    fused: bool = True,
+    recorded: bool = False,
+) -> torch.optim.Optimizer:
+    """An optimiser whose memory is there, at zero, before its first step.
+
+    Args:
+        kind: its name.
+        groups: `params` with their `weight_decay`; those without parameters are left out.
+        lr: the learning rate, a tensor where steps are recorded.
+        momentum: of SGD.
+        nesterov: whether that looks ahead.
+        fused: whether one kernel does the whole step.
+        recorded: whether steps will be recorded as a CUDA graph.
+    """
+    some = [dict(group) for group in groups if group["params"]]
+    if kind == "sgd":
+        optimiser = torch.optim.SGD(some, lr, momentum, nesterov=nesterov, fused=fused)
+        slots = ("momentum_buffer",) if momentum else ()
+    else:
+        rule = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
+        optimiser = rule(some, lr, BETAS, EPSILON, fused=fused, capturable=recorded)
+        slots = ("exp_avg", "exp_avg_sq")
+    for parameter in (p for group in some for p in group["params"]):
+        optimiser.state[parameter] = {slot: torch.zeros_like(parameter) for slot in slots}
+        if kind != "sgd":
+            # Where torch keeps it: a fused step counts on the parameter's device.
+            steps = torch.zeros((), dtype=torch.float32, device=parameter.device if fused or recorded else "cpu")
+            optimiser.state[parameter]["step"] = steps
+    return optimiser
+
+
+def memory_of(optimiser: torch.optim.Optimizer, names: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """All that an optimiser remembers, by parameter's name: its own tensors, to be saved or copied into."""
+    return {
+        name if slot == "momentum_buffer" else f"{slot}.{name}": tensor
+        for name, parameter in names.items()
+        for slot, tensor in optimiser.state[parameter].items()
+    }
 
 
 def clip_stacked(gradients: Mapping[str, Tensor], training: Training) -> dict[str, Tensor]:
@@ -22,38 +76,80 @@ def clip_stacked(gradients: Mapping[str, Tensor], training: Training) -> dict[st
     return {n: g * scales[training.clip_group(n)].view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
 
 
-def step_sgd(
-    parameters: Mapping[str, Tensor],
-    gradients: Mapping[str, Tensor],
-    velocity: Mapping[str, Tensor],
-    undecayed: Collection[str],
-    training: Training,
-    lr: float,
-) -> None:
-    """One step of SGD with momentum, in place.
+class StackedOptimiser:
+    """An optimiser of (clients, ...) tensors, which remembers nothing so far."""
 
-    Args:
-        parameters: (clients, ...) tensors by name.
-        gradients: of those that are trained in this step.
-        velocity: momentum by name; empty without momentum.
-        undecayed: names that weight decay leaves alone.
-        training: momentum, weight decay, clipping.
-        lr: the learning rate.
-    """
-    if training.clip_norm:
-        gradients = clip_stacked(gradients, training)
-    for decayed in (True, False):
-        names = [n for n in gradients if (n not in undecayed) is decayed]
-        if not names:
-            continue
-        weights = [parameters[n].detach() for n in names]
-        slopes = [gradients[n] for n in names]
-        if decayed and training.weight_decay:
-            slopes = list(torch._foreach_add(slopes, weights, alpha=training.weight_decay))
+    def __init__(self, parameters: Tree, undecayed: Collection[str], training: Training) -> None:
+        """Prepares for some parameters, of which weight decay leaves the `undecayed` alone."""
+        self._training, self._undecayed = training, undecayed
+        adam = training.optimiser != "sgd"
+        first, second = adam or training.momentum > 0, adam
+        self._first = {n: torch.zeros_like(p) for n, p in parameters.items()} if first else {}
+        self._second = {n: torch.zeros_like(p) for n, p in parameters.items()} if second else {}
+        self._steps = dict.fromkeys(parameters, 0)
+
+    def step(self, parameters: Tree, gradients: Tree, lr: float) -> None:
+        """One step, in place.
+
+        Args:
+            parameters: of the first clients, those that are not done yet.
+            gradients: of the parameters that are trained in this step.
+            lr: the learning rate.
+        """
+        training = self._training
+        if training.clip_norm:
+            gradients = clip_stacked(gradients, training)
+        rule = self._step_sgd if training.optimiser == "sgd" else self._step_adam
+        groups: dict[tuple[float, int], list[str]] = {}
+        for name in gradients:
+            self._steps[name] += 1
+            decay = 0.0 if name in self._undecayed else training.weight_decay
+            groups.setdefault((decay, self._steps[name]), []).append(name)
+        for (decay, steps), names in groups.items():
+            slopes = [gradients[n] for n in names]
+            active = len(slopes[0])
+            memory = [[of[n][:active] for n in names] if of else [] for of in (self._first, self._second)]
+            rule([parameters[n].detach() for n in names], slopes, memory, decay, lr, steps)
+
+    def _step_sgd(
+        self,
+        weights: list[Tensor],
+        slopes: list[Tensor],
+        memory: list[list[Tensor]],
+        decay: float,
+        lr: float,
+        steps: int,
+    ) -> None:
+        """Momentum in `memory[0]`."""
+        training, speeds = self._training, memory[0]
+        if decay:
+            slopes = list(torch._foreach_add(slopes, weights, alpha=decay))
         if training.momentum:
-            speeds = [velocity[n] for n in names]
             torch._foreach_mul_(speeds, training.momentum)
             torch._foreach_add_(speeds, slopes)
             ahead = training.nesterov
             slopes = list(torch._foreach_add(slopes, speeds, alpha=training.momentum)) if ahead else speeds
         torch._foreach_add_(weights, slopes, alpha=-lr)
+
+    def _step_adam(
+        self,
+        weights: list[Tensor],
+        slopes: list[Tensor],
+        memory: list[list[Tensor]],
+        decay: float,
+        lr: float,
+        steps: int,
+    ) -> None:
+        """Means of gradients and of their squares in `memory`; `steps` counts this one."""
+        (first, second), (mean, square) = BETAS, memory
+        if decay and self._training.optimiser == "adamw":
+            torch._foreach_mul_(weights, 1 - lr * decay)
+        elif decay:
+            slopes = list(torch._foreach_add(slopes, weights, alpha=decay))
+        torch._foreach_lerp_(mean, slopes, 1 - first)
+        torch._foreach_mul_(square, second)
+        torch._foreach_addcmul_(square, slopes, slopes, value=1 - second)
+        below = torch._foreach_sqrt(square)
+        torch._foreach_div_(below, math.sqrt(1 - second**steps))
+        torch._foreach_add_(below, EPSILON)
+        torch._foreach_addcdiv_(weights, mean, below, value=-lr / (1 - first**steps))

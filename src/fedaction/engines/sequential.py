@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from fedaction.data.client import ClientData, Split
 from fedaction.data.samples import in_batches, in_memory, take_each
@@ -40,6 +41,7 @@ from fedaction.engines.base import (
     untrained_names,
     use_channels_last,
 )
+from fedaction.engines.optimisers import make_optimiser
 from fedaction.engines.recorded import RecordedStep
 from fedaction.engines.simulation import Simulation
 from fedaction.evaluation.site import Answers
@@ -70,7 +72,7 @@ class _Resident:
         self.dropouts = {name: module.get_buffer(name) for name in dropout_buffers(module)}
         self.tensors: Tree = {**tensors_of(module), **self.dropouts}
         self.names = {parameter: name for name, parameter in module.named_parameters()}
-        self.optimisers: dict[object, torch.optim.SGD] = {}
+        self.optimisers: dict[object, Optimizer] = {}
         self.recorded: dict[object, RecordedStep] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -236,7 +238,7 @@ class SequentialEngine(Simulation):
         optimiser = self._optimiser(job.client, net, lr)
         rules = method.plan(method.clients[job.client])
         plan = plan_batches(training, job, len(train))
-        drawn = self._prepare.draw(plan, train.shape, augmentation_generator(training, job))
+        drawn = self._prepare.draw(plan, train.shape, augmentation_generator(training, job), job.round)
         drawn = {name: to_device(tensor, self._device) for name, tensor in {**drawn, "y": train.labels[plan]}.items()}
         starts = train.draw(plan, starts_generator(training, job))
         rows = to_device(plan, self._device) if train.resident else plan
@@ -259,7 +261,7 @@ class SequentialEngine(Simulation):
         return Batch(*self._prepare.apply(batch["x"], batch["y"], drawn))
 
     def _step(
-        self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, untrained: frozenset[str]
+        self, net: _Resident, anchor: _Resident, optimiser: Optimizer, batch: Tree, untrained: frozenset[str]
     ) -> Metrics:
         """One step; its metrics. `batch`: samples `x`, labels `y`, and what was drawn for them."""
         parameters = [p for group in optimiser.param_groups for p in group["params"]]
@@ -281,21 +283,21 @@ class SequentialEngine(Simulation):
         return {"loss": loss, **metrics}
 
     def _repeat(
-        self, net: _Resident, anchor: _Resident, optimiser: torch.optim.SGD, batch: Tree, untrained: frozenset[str]
+        self, net: _Resident, anchor: _Resident, optimiser: Optimizer, batch: Tree, untrained: frozenset[str]
     ) -> Metrics:
         """See `_step`; recorded when a batch of its shape comes for the first time."""
         shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.items())
         key = (id(optimiser), shapes, untrained)
         if key not in net.recorded:
-            momenta = [state["momentum_buffer"] for state in optimiser.state.values()]
-            changed = [*net.module.parameters(), *net.module.buffers(), *momenta]
+            memory = [tensor for state in optimiser.state.values() for tensor in state.values()]
+            changed = [*net.module.parameters(), *net.module.buffers(), *memory]
             net.recorded[key] = RecordedStep(
                 lambda given: self._step(net, anchor, optimiser, given, untrained), batch, changed
             )
         return net.recorded[key](batch)
 
-    def _optimiser(self, client: str, net: _Resident, lr: float) -> torch.optim.SGD:
-        """An optimiser without momentum so far; where steps are recorded it is always the same, with its tensors."""
+    def _optimiser(self, client: str, net: _Resident, lr: float) -> Optimizer:
+        """An optimiser that remembers nothing so far; where steps are recorded it is always the same one."""
         parameters = trainable(self._method, client, net.module)
         plain = undecayed_names(self._method.plan(self._method.clients[client]))
         groups = [
@@ -306,28 +308,26 @@ class SequentialEngine(Simulation):
             {"params": [p for n, p in parameters.items() if n in plain], "weight_decay": 0.0},
         ]
 
-        def make(rate: float | Tensor) -> torch.optim.SGD:
-            return torch.optim.SGD(
-                [g for g in groups if g["params"]],
-                lr=rate,
-                momentum=self._training.momentum,
-                nesterov=self._training.nesterov,
-                fused=True,
-            )
-
-        if not self._recorded:
+        training, recorded = self._training, self._recorded
+        make = partial(
+            make_optimiser,
+            training.optimiser,
+            groups,
+            momentum=training.momentum,
+            nesterov=training.nesterov,
+            recorded=recorded,
+        )
+        if not recorded:
             return make(lr)
         key = tuple(parameters)
         if key not in net.optimisers:
-            new = net.optimisers[key] = make(torch.zeros((), dtype=torch.float32, device=self._device))
-            if self._training.momentum:
-                for parameter in parameters.values():
-                    new.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+            net.optimisers[key] = make(torch.zeros((), dtype=torch.float32, device=self._device))
         optimiser = net.optimisers[key]
         for group in optimiser.param_groups:
             group["lr"].fill_(lr)
         for state in optimiser.state.values():
-            state["momentum_buffer"].zero_()
+            for tensor in state.values():
+                tensor.zero_()
         return optimiser
 
     def _test(self, split: Split, job: Job) -> Answers:

@@ -9,15 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from fedaction.data.client import ClientData, Split
-from fedaction.engines.base import Training, place
+from fedaction.data.samples import in_batches
+from fedaction.engines.base import Applied, Training, place
 from fedaction.engines.store import LocalStore
 from fedaction.evaluation.neighbours import nearest_labels, unseen_accuracy
 from fedaction.evaluation.site import Answers, Evaluation, Question, evaluate_answers
 from fedaction.federation.scope import Scope
+from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import tensors_of
-from fedaction.methods.base import Method
+from fedaction.methods.base import Batch, Method, Task
 from fedaction.methods.start import first_tensors, fresh, start_key
+
+_BATCH = 32  # recordings at once
 
 
 class Simulation(ABC):
@@ -95,4 +99,19 @@ class Simulation(ABC):
                     own.copy_(tensors[name])
             again = self._training.reestimate
             votes = nearest_labels(network, task, client, self._device, reestimate=again)
-            yield Answers(client, votes, tensors, likelihood=False)
+            yield Answers(client, votes, tensors, likelihood=False, played=self._play(network, task, client))
+
+    @torch.no_grad()
+    def _play(self, network: nn.Module, task: Task, client: ClientData) -> dict[str, float]:
+        """How well a network, in evaluation mode, plays its task on test recordings: means over them, by name."""
+        random = generator(self._training.seed, "task", client.info.id)  # the same clips in every test
+        drawn = task.draw(len(client.test), client.test.shape, random)
+        net, first, sums = Applied(network, tensors_of(network)), 0, dict[str, float]()
+        for x in in_batches(client.test, _BATCH):
+            rows = slice(first, first + len(x))
+            own = {name: tensor[rows].to(self._device) for name, tensor in drawn.items()}
+            loss, metrics = self._method.loss(net, net, Batch(*task.apply(x.to(self._device), own)))
+            for name, value in {"loss": loss, **metrics}.items():
+                sums[f"task_{name}"] = sums.get(f"task_{name}", 0.0) + float(value) * len(x) / len(client.test)
+            first += len(x)
+        return sums

@@ -36,7 +36,7 @@ from fedaction.engines.base import (
     untrained_names,
 )
 from fedaction.engines.feed import Feed, pad
-from fedaction.engines.optimisers import step_sgd
+from fedaction.engines.optimisers import StackedOptimiser
 from fedaction.engines.simulation import Simulation
 from fedaction.evaluation.site import Answers
 from fedaction.federation.scope import Scope
@@ -259,9 +259,9 @@ class VectorisedEngine(Simulation):
         anchor = {n: t.clone() for n, t in state.items()} if method.needs_anchor else {}
         for name in template.dropouts:
             state[name] = torch.tensor([dropout_key(training, job, name) for job in jobs], device=self._device)
-        velocity = {n: torch.zeros_like(state[n]) for n in template.parameters} if training.momentum else {}
         rules = method.plan(method.clients[jobs[0].client])
-        plain = undecayed_names(rules)
+        learned = {} if method.overrides("step") else {n: state[n] for n in template.parameters}
+        optimiser = StackedOptimiser(learned, undecayed_names(rules), training)
         feed = Feed(jobs, self._data, training, self._method.task, self._device)
         sums: dict[str, Tensor] = {}
         steps = [self._steps(job) for job in jobs]
@@ -286,8 +286,7 @@ class VectorisedEngine(Simulation):
             for name in untrained_names(rules, step, steps[0], training.local_epochs) & gradients.keys():
                 del gradients[name]
             with torch.no_grad():
-                speeds = {n: v[:active] for n, v in velocity.items()}
-                step_sgd(parameters, gradients, speeds, plain, training, training.lr_at(jobs[0].round))
+                optimiser.step(parameters, gradients, training.lr_at(jobs[0].round))
                 _add(sums, values, active, len(jobs))
         if method.overrides("finish") and limit is None:
             state |= vmap(method.finish)(anchor, state)

@@ -82,6 +82,8 @@ class Answers:
     """All of the client's tensors."""
     likelihood: bool = True
     """Whether logits are those of a classifier; otherwise only the largest of them means something."""
+    played: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Where a network learned by a task of its own: how well it does that on the test samples, by name."""
 
     @property
     def labels(self) -> Tensor:
@@ -192,7 +194,7 @@ def evaluate_answers(answers: Answers, question: Question) -> Evaluation:
     evidence = {kind: EVIDENCE[kind](answers, question) for kind in question.evidence}
     return Evaluation(
         answers.client.info.id,
-        {name: value for name, value in metrics.items() if value is not None},
+        {name: value for name, value in metrics.items() if value is not None} | dict(answers.played),
         {kind: value for kind, value in evidence.items() if value},
         len(answers.labels),
     )

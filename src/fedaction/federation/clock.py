@@ -67,15 +67,21 @@ class Clock:
     """Local epochs of a job."""
     traffic: Mapping[str, int] | None = None
     """Bytes of what a client shares: they go to it and come back."""
+    installed: Mapping[str, int] | None = None
+    """Bytes that go to a client once, with its first job: what it keeps and never trains."""
 
-    def span(self, client: str, number: int, start: float = 0.0) -> Span:
-        """A client's job begun at a time; `number` tells its jobs apart (a round, say): chance is drawn for each."""
+    def span(self, client: str, number: int, start: float = 0.0, *, first: bool = False) -> Span:
+        """A client's job begun at a time; `number` tells its jobs apart (a round, say): chance is drawn for each.
+
+        With `first`, it is the client's first job.
+        """
         device = self.devices[client]
         training = device.seconds_per_epoch or device.seconds_per_sample * self.samples[client]
         if device.jitter:
             training *= math.exp(numpy_generator(self.seed, "jitter", client, number).normal() * device.jitter)
         size = (self.traffic or {}).get(client, 0)
-        busy = training * self.epochs + size / device.download + size / device.upload + 2 * device.latency
+        down = size + ((self.installed or {}).get(client, 0) if first else 0)
+        busy = training * self.epochs + down / device.download + size / device.upload + 2 * device.latency
         finish = _after(start, busy, device, self._phase(client, device))
         if finish > device.vanishes:
             return Span(start, math.inf, max(min(busy, device.vanishes - start), 0.0), lost=True)

@@ -77,8 +77,13 @@ class Task(Protocol):
         """Rows and columns of a clip."""
         ...
 
-    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
-        """Parameters for `count` samples of a shape, one row for each."""
+    def draw(
+        self, count: int, shape: tuple[int, ...], random: torch.Generator, round: int | None = None
+    ) -> dict[str, Tensor]:
+        """Parameters for `count` samples of a shape, one row for each; a task may begin with easy ones.
+
+        `round` is the one that they are learnt from in; None: they are not learnt from.
+        """
         ...
 
     def apply(self, x: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -86,6 +86,7 @@ class Assembly:
             seed=self.seed,
             batch_size=run.batch_size,
             local_epochs=run.local_epochs,
+            optimiser=run.optimiser,
             lr=run.lr,
             lr_decay=run.lr_decay,
             momentum=run.momentum,
@@ -145,5 +146,7 @@ def _make_clock(recipe: Recipe, federation: Federation) -> Clock:
         devices = deal_devices(fleet_of(run.devices), [*samples], [name for name in samples if name == EVERYONE])
     else:
         devices = spread_devices(seed, samples, run.seconds_per_sample, run.speed_spread)
-    traffic = {member.id: federation.method.plan(member).traffic for member in members}
-    return Clock(seed, devices, samples, run.local_epochs, traffic)
+    plans = {member.id: federation.method.plan(member) for member in members}
+    traffic = {name: plan.traffic for name, plan in plans.items()}
+    installed = {name: plan.frozen_bytes for name, plan in plans.items()}
+    return Clock(seed, devices, samples, run.local_epochs, traffic, installed)

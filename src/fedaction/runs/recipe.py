@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from fedaction.data.sources import SOURCES
 from fedaction.data.sources.base import Source
-from fedaction.engines.base import ClipBy, Precision
+from fedaction.engines.base import ClipBy, OptimiserName, Precision
 from fedaction.federation.settings import (
     FILE,
     HOW,
@@ -96,16 +96,19 @@ class RunSettings(Settings):
     """Samples per local step; a client with fewer takes all it has."""
     local_epochs: int = Field(1, ge=1)
     """Passes over a client's data per round."""
+    optimiser: OptimiserName = "sgd"
+    """sgd, adam or adamw, as in torch.optim; what it remembers starts anew every round. Methods with steps of their
+    own (pfedme, perfedavg, metahar) keep those."""
     lr: float = Field(0.1, gt=0)
-    """Learning rate of the clients' SGD."""
+    """Learning rate of the clients' optimiser."""
     lr_decay: float = Field(1.0, gt=0, le=1)
     """Factor on the learning rate each round."""
     momentum: float = Field(0.9, ge=0, lt=1)
-    """Momentum of the clients' SGD; starts anew every round."""
+    """Momentum of sgd; starts anew every round."""
     nesterov: bool = False
     """Whether that momentum looks ahead."""
     weight_decay: float = Field(1e-4, ge=0)
-    """L2 penalty on weights, except those a method leaves out."""
+    """L2 penalty on weights (adamw: decoupled), except those a method leaves out."""
     clip_norm: float = Field(0.0, ge=0)
     """The largest gradient norm; 0: no limit."""
     clip_by: ClipBy = "network"

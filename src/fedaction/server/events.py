@@ -65,8 +65,9 @@ class Events:
         """Sends a client the server's present model. The job carries the round and version of this moment."""
         now.launched += 1
         job = self.federation.job(now.server, client, round, now.launched)
+        first = client not in now.ledger.visits
         now.ledger.send(job)
-        now.flights.add(Flight(job, self.clock.span(client, now.launched, now.time)))
+        now.flights.add(Flight(job, self.clock.span(client, now.launched, now.time, first=first)))
 
     def _train(self, now: _Now, engine: Engine) -> None:
         """Computes the next answers that are not known yet."""

@@ -30,7 +30,7 @@ class Rounds:
         If too few sound updates came, the round leaves the model and the clients' own tensors as they were.
         """
         present = [member for member in self.federation.members if round >= self.joins.get(member.id, 1)]
-        cast = self.participation.choose(round, present, state.time)
+        cast = self.participation.choose(round, present, state.time, state.visits)
         ledger = Ledger(self.federation, state)
         jobs = {client: self.federation.job(state.server, client, round) for client in cast.chosen}
         for client, job in jobs.items():

@@ -48,13 +48,20 @@ class Participation:
     clock: Clock | None = None
     """How long clients take; None: no time at all."""
 
-    def choose(self, round: int, members: Sequence[Member], start: float = 0.0) -> Cast:
-        """Who is asked in a round (counted from 1) that starts at a time, and who will not answer in time."""
+    def choose(
+        self, round: int, members: Sequence[Member], start: float = 0.0, visited: Collection[str] = ()
+    ) -> Cast:
+        """Who is asked in a round (counted from 1) that starts at a time, and who will not answer in time.
+
+        `visited` are those who have been asked before.
+        """
         names = sorted(member.id for member in members)
         count = len(names) if self.per_round is None else min(self.per_round, len(names))
         order: list[int] = numpy_generator(self.seed, "select", round).permutation(len(names)).tolist()
         chosen = sorted(names[i] for i in order[:count])
-        spans = {c: self.clock.span(c, round, start) for c in chosen} if self.clock else dict[str, Span]()
+        clock, spans = self.clock, dict[str, Span]()
+        if clock is not None:
+            spans = {c: clock.span(c, round, start, first=c not in visited) for c in chosen}
         limit = math.inf if self.deadline is None else self.deadline
         dropped = tuple(c for c in chosen if self._fails(c, round) or (c in spans and spans[c].lost))
         late = tuple(c for c in chosen if c in spans and c not in dropped and spans[c].finish - start > limit)

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from fedaction.data.sources import CLIP_SOURCES
 from fedaction.data.sources.base import ClipSource
+from fedaction.engines.base import OptimiserName
 from fedaction.federation.settings import (
     HOW,
     RecipeError,
@@ -81,8 +82,10 @@ class DistilSettings(ClipSettings):
     """Passes over the training clips: one number for all of the chain, or one for each."""
     batch_size: int = Field(128, ge=1)
     """Clips per step; a smaller set is taken whole."""
+    optimiser: OptimiserName = "sgd"
+    """sgd, adam or adamw, as in torch.optim."""
     lr: float = Field(0.1, gt=0)
-    """Learning rate of SGD."""
+    """Learning rate."""
     lr_schedule: Literal["milestones", "cosine"] = "milestones"
     """How the learning rate falls: in steps, or along a half cosine to zero."""
     lr_milestones: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.25, 0.5, 0.75)
@@ -92,7 +95,7 @@ class DistilSettings(ClipSettings):
     warmup_epochs: int = Field(0, ge=0)
     """Epochs over which the learning rate rises to its value."""
     weight_decay: float = Field(1e-3, ge=0)
-    """L2 penalty on all weights."""
+    """L2 penalty on all weights (adamw: decoupled)."""
     clip_norm: float = Field(0.0, ge=0)
     """The largest gradient norm; 0: no limit."""
 

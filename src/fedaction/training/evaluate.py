@@ -183,7 +183,7 @@ def _measure_one(
         case "retrieval":
             return protocols.retrieval(features)
         case "probe":
-            return protocols.probe(features, seed, suffix)
+            return protocols.probe(features, seed, folder, configuration, suffix)
         case "finetune":
             return protocols.finetune(features.backbone, seed, folder, configuration, suffix)
         case _:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
+from fedaction.engines.base import OptimiserName
 from fedaction.evaluation.retrieval import KS, Pooling, Rule
 from fedaction.federation.settings import HOW
 from fedaction.models.resnet3d import BLOCKS
@@ -62,15 +63,19 @@ class EvaluateSettings(ClipSettings):
     """Probe: learning rate of SGD."""
     probe_milestones: tuple[Share, ...] = (0.6, 0.8)
     """Probe: when it falls to a tenth, as shares of the epochs: of 100 these are epochs 60 and 80."""
+    probe_clips: Literal["fixed", "drawn"] = "fixed"
+    """Probe: on features of the same clips throughout, or (the paper) on clips drawn anew, as in fine-tuning."""
     probe_standardise: bool = True
-    """Probe: features are brought to mean 0 and deviation 1 first, so that one rate fits networks of any scale."""
+    """Probe, fixed clips: features are brought to mean 0 and deviation 1 first, so that one rate fits any scale."""
 
     finetune_epochs: int = Field(150, ge=1)
     """Fine-tuning: passes over the training recordings, with a clip of each from anywhere in it."""
     finetune_stride: int = Field(2, ge=1)
     """Fine-tuning: frames of a recording from one frame of a clip to the next; fewer, where it is short."""
+    finetune_optimiser: OptimiserName = "sgd"
+    """Fine-tuning: sgd, adam or adamw, as in torch.optim."""
     finetune_lr: float = Field(0.01, gt=0)
-    """Fine-tuning: learning rate of SGD."""
+    """Fine-tuning: learning rate."""
     finetune_milestones: tuple[Share, ...] = (0.4, 0.8)
     """Fine-tuning: when it falls to a tenth, as shares of the epochs: of 150 these are epochs 60 and 120."""
     finetune_clip_norm: float = Field(0.0, ge=0)
@@ -119,12 +124,18 @@ class EvaluateSettings(ClipSettings):
             raise ValueError(f"depth: there is no ResNet-{self.depth}; depths are {', '.join(map(str, BLOCKS))}")
         return self
 
-    def finetuning(self, precision: Literal["fp32", "bf16"]) -> DistilSettings:
-        """The same as keys of `training.trainer`, which fine-tunes. Nothing is tested before the last epoch."""
+    def finetuning(self, precision: Literal["fp32", "bf16"], *, whole: bool = True) -> DistilSettings:
+        """The same as keys of `training.trainer`, which fine-tunes. Nothing is tested before the last epoch.
+
+        With `whole`, of fine-tuning the whole network; else of a probe on clips drawn anew.
+        """
         same = ("batch_size", "momentum", "weight_decay", "augment", "tf32", "compile", "checkpoint_every")
-        renamed = {"lr": "lr", "lr_milestones": "milestones", "clip_norm": "clip_norm", "evaluate_every": "epochs"}
+        renamed = {"optimiser": "optimiser", "lr": "lr", "lr_milestones": "milestones", "clip_norm": "clip_norm"}
         keys = {key: getattr(self, f"finetune_{own}") for key, own in renamed.items()}
-        keys |= {"epochs": (self.finetune_epochs,), "precision": precision}
+        if not whole:
+            keys |= {"lr": self.probe_lr, "lr_milestones": self.probe_milestones}
+        epochs = self.finetune_epochs if whole else self.probe_epochs
+        keys |= {"epochs": (epochs,), "evaluate_every": epochs, "precision": precision}
         return DistilSettings.model_validate(keys | {key: getattr(self, key) for key in same})
 
 

@@ -44,6 +44,21 @@ class Tuned(nn.Module):
         return self.classifier(self.dropout(self.backbone(x, output="pooled")))
 
 
+class Probed(nn.Module):
+    """A new classifier on a network that stays as it is, statistics included: its tensors are not this module's."""
+
+    def __init__(self, backbone: ResNet3D, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.features = backbone.eval().forward
+        self.dropout, self.classifier = Dropout(dropout), Classifier(backbone.features, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, H, W, 3) clips to (N, classes) logits."""
+        with torch.no_grad():
+            pooled = self.features(x, output="pooled")
+        return self.classifier(self.dropout(pooled))
+
+
 def score(logits: Tensor, clips: Samples, rule: str) -> Accuracy:
     """Scores (N, classes) logits per clip, and per recording by the mean of its clips' logits or probabilities."""
     accuracy = accuracy_of(logits, clips)
@@ -112,7 +127,17 @@ class Protocols:
         lost = torch.cat([own.isnan().all(1) for own in features.recordings]).double().mean()
         return self._retrieval([own.nan_to_num() for own in features.recordings], (1,))[1], float(lost)
 
-    def probe(self, features: Features, seed: int, suffix: str = "") -> dict[str, float]:
+    def probe(
+        self, features: Features, seed: int, folder: Path, configuration: str, suffix: str = ""
+    ) -> dict[str, float]:
+        """Trains a linear classifier on features of the same clips throughout, or on clips drawn anew."""
+        if self.settings.probe_clips == "drawn":
+            network = Probed(features.backbone, self.classes, self.settings.dropout)
+            accuracy = self._tune(network, features.backbone, seed, folder, configuration, f"probe{suffix}")
+            return name_scores("probe", accuracy)
+        return self._probe_features(features, seed, suffix)
+
+    def _probe_features(self, features: Features, seed: int, suffix: str) -> dict[str, float]:
         """Trains a linear classifier on features of clips, which are all it sees; nothing is augmented."""
         settings, train, label = self.settings, self.looked_at.train, f"probe{suffix}"
         labels = train.labels.to(self.looked_at.device)
@@ -156,22 +181,32 @@ class Protocols:
 
         The configuration is a hash that checkpoints have; "": nobody will resume from them.
         """
-        settings, splits = self.settings, self.tuned_on
-        keys, depth = settings.finetuning(precision_on(settings, splits.device)), int(backbone.arguments["depth"])
-        if not configuration:
-            keys = keys.model_copy(update={"checkpoint_every": settings.finetune_epochs})
-        tuned = Tuned(copy.deepcopy(backbone), self.classes, settings.dropout)
-        training = Pretraining(tuned, depth, settings.finetune_epochs, seed, keys, splits)
-        tuned.backbone.load_state_dict(backbone.state_dict())  # which the line above drew anew
-        try:
-            training.execute(folder, configuration, f"fine-tuning{suffix}", self.progress)
-        except ValueError as error:
-            more = "; here these keys are finetune_lr and finetune_clip_norm" if "diverged" in str(error) else ""
-            raise ValueError(f"{error}{more}") from None
-        tuned.eval()
-        logits = splits.logits(tuned, splits.test, keys) if training.tested is None else training.tested
-        accuracy = score(logits, splits.test, settings.video_rule)
+        network = Tuned(copy.deepcopy(backbone), self.classes, self.settings.dropout)
+        accuracy = self._tune(network, backbone, seed, folder, configuration, f"fine-tuning{suffix}")
         return name_scores("finetune", accuracy)
+
+    def _tune(
+        self, network: Tuned | Probed, backbone: ResNet3D, seed: int, folder: Path, configuration: str, label: str
+    ) -> Accuracy:
+        """Trains a network on clips drawn anew in every epoch, from the folder's last checkpoint on; how it tests."""
+        settings, splits, whole = self.settings, self.tuned_on, isinstance(network, Tuned)
+        keys = settings.finetuning(precision_on(settings, splits.device), whole=whole)
+        epochs = keys.epochs[0]
+        if not configuration:
+            keys = keys.model_copy(update={"checkpoint_every": epochs})
+        training = Pretraining(network, int(backbone.arguments["depth"]), epochs, seed, keys, splits)
+        if isinstance(network, Tuned):
+            network.backbone.load_state_dict(backbone.state_dict())  # which the line above drew anew
+        try:
+            training.execute(folder, configuration, label, self.progress)
+        except ValueError as error:
+            own = "finetune_lr and finetune_clip_norm" if whole else "probe_lr and finetune_clip_norm"
+            raise ValueError(
+                f"{error}; here these keys are {own}" if "diverged" in str(error) else str(error)
+            ) from None
+        network.eval()
+        logits = splits.logits(network, splits.test, keys) if training.tested is None else training.tested
+        return score(logits, splits.test, settings.video_rule)
 
 
 class Features:

@@ -26,6 +26,7 @@ from fedaction.data.clips.augment import Augmentation
 from fedaction.data.clips.window import Cut, Window
 from fedaction.data.samples import Samples, take_each
 from fedaction.engines.base import autocast, batch_plan
+from fedaction.engines.optimisers import make_optimiser, memory_of
 from fedaction.evaluation.accuracy import Accuracy, accuracy_of, scores_of
 from fedaction.federation.progress import Progress
 from fedaction.federation.seeds import derive, generator
@@ -127,19 +128,18 @@ class Pretraining:
         if settings.channels_last:
             network.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue]
         self.apply = torch.compile(network) if settings.compile else network
-        self.optimiser = torch.optim.SGD(
-            network.parameters(),
-            lr=settings.lr,
+        weights = dict(network.named_parameters())
+        self.optimiser = make_optimiser(
+            settings.optimiser,
+            [{"params": list(weights.values()), "weight_decay": settings.weight_decay}],
+            settings.lr,
             momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
             fused=splits.device.type == "cuda",
         )
-        # Made here rather than at the first step, so that there is one path whether or not the stage is resumed. The
-        # fused step wants gradients that lie in memory exactly as the weights do, hence they are kept and zeroed.
-        self.velocity = {name: torch.zeros_like(weight) for name, weight in network.named_parameters()}
-        for name, weight in network.named_parameters():
+        self.memory = memory_of(self.optimiser, weights)
+        # The fused step wants gradients that lie in memory exactly as the weights do, hence they are kept and zeroed.
+        for weight in weights.values():
             weight.grad = torch.zeros_like(weight)
-            self.optimiser.state[weight]["momentum_buffer"] = self.velocity[name]
 
     def execute(self, folder: Path, configuration: str, label: str, progress: Progress) -> None:
         """Trains to the last epoch, from the last checkpoint on; metrics and checkpoints are in the folder."""
@@ -157,7 +157,7 @@ class Pretraining:
                     length = metrics.append(rows)
                     log_seconds(folder, epoch, trained - clock, time.perf_counter() - clock)
                     if epoch % self.settings.checkpoint_every == 0 or epoch == self.epochs:
-                        server = ServerState(epoch, tensors_of(self.network), memory=self.velocity)
+                        server = ServerState(epoch, tensors_of(self.network), memory=self.memory)
                         now = RunState(FederationState(epoch, server), metrics_length=length)
                         save_checkpoint(folder / "checkpoints", replace(now, configuration=configuration), _KEPT)
                     progress.advance(label, epoch, accuracy)
@@ -177,8 +177,8 @@ class Pretraining:
             )
         else:
             self.network.load_state_dict(dict(state.server.shared))
-            for name, velocity in self.velocity.items():
-                velocity.copy_(state.server.memory[name])
+            for name, tensor in self.memory.items():
+                tensor.copy_(state.server.memory[name])
         prune(checkpoints, state.round, _KEPT)
         return state, MetricsFile(table, state.metrics_length)
 
@@ -222,7 +222,7 @@ class Pretraining:
         return lambda step, clips: more.apply(clips, {name: values[step] for name, values in drawn.items()})
 
     def _step(self, clips: Tensor, labels: Tensor, places: Tensor, done: float) -> Tensor:
-        """One step of SGD; (4,) loss, L_cls, L_KD and share of right answers, still on the device."""
+        """One step; (4,) loss, L_cls, L_KD and share of right answers, still on the device."""
         settings = self.settings
         with autocast(self.splits.device, settings.precision):
             logits = self.apply(clips).float()

@@ -49,6 +49,17 @@ def test_strides_that_would_stand_still_at_the_end_are_not_drawn(length, fit):
     assert torch.equal(frames.diff(dim=1), strides[:, None].expand(-1, 15))  # every step is what the label says
 
 
+def test_easy_strides_come_first_and_keep_their_labels():
+    task = Speed(easy=(4, 0, 1), easy_rounds=3)
+    for round, fit in ((1, {0, 1, 4}), (3, {0, 1, 4}), (4, {*STRIDES}), (None, {*STRIDES})):
+        drawn = task.draw(2000, (70, 24, 32, 3), generator(0, "frames"), round)
+        strides = torch.tensor(STRIDES)[drawn["label"]]
+        assert {*strides.tolist()} == fit
+        assert torch.equal(drawn["frames"].diff(dim=1), strides[:, None].expand(-1, 15))
+    with pytest.raises(ValueError, match=r"strides \(4, 0, 1\).* take recordings of 16 frames or more"):
+        task.draw(1, (15, 24, 32, 3), generator(0, "frames"), 1)
+
+
 def test_the_references_clamping_is_an_option():
     frames, labels = frames_of(Speed(short="clamp"), 3000, 40)
     assert set(labels.tolist()) == set(range(7))
@@ -144,6 +155,8 @@ def test_wrong_settings_are_refused():
         Speed().draw(1, (15, 64, 64, 3), generator(0, ""))
     with pytest.raises(ValueError, match="neither skip nor clamp"):
         Speed(short="loop")
+    with pytest.raises(ValueError, match="easy strides"):
+        Speed(easy=(0, 3), easy_rounds=1)
     with pytest.raises(ValueError, match="all different"):
         Speed(strides=(1, 1))
 

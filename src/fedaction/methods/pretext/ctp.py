@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,8 @@ from fedaction.models.pretext_heads import PretextNetwork, TrackHead
 
 STRIDES = (1, 2, 2, 1)
 """Of the backbone's stages over rows and columns: its last map is twice as fine as for other tasks."""
+
+Rounding = Literal["auto", "pixels", "none"]
 
 STRIDE = 8
 """Pixels of a clip per pixel of that map, and frames of a clip per frame of it."""
@@ -81,6 +84,9 @@ class CtP:
     """What offsets of a centre (pixels) and logarithms of a size ratio are divided by."""
     unit: float | None = None
     """Pixels of a clip per pixel of the reference's; None: size / 112."""
+    rounding: Rounding = "auto"
+    """Whether boxes are rounded to whole "pixels", as the reference does at 112 x 112, or not ("none"); "auto": not
+    where a clip's pixels are larger than the reference's, and rounding would be much of what is to be predicted."""
 
     def __post_init__(self) -> None:
         check_clip(self.frames, self.size)
@@ -100,11 +106,13 @@ class CtP:
         """How patches move."""
         sides = tuple(side * self.pixel for side in self.sides)
         speed = self.speed * self.pixel
-        return Walk(
-            self.frames, self.size, self.boxes, sides, self.ratios, self.jitter, speed, self.growth, self.keys
-        )
+        whole = self.rounding == "pixels" or (self.rounding == "auto" and self.pixel >= 1)
+        shape = (self.frames, self.size, self.boxes)
+        return Walk(*shape, sides, self.ratios, self.jitter, speed, self.growth, self.keys, whole)
 
-    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+    def draw(
+        self, count: int, shape: tuple[int, ...], random: torch.Generator, round: int | None = None
+    ) -> dict[str, Tensor]:
         """`frames` (count, frames), `boxes` (count, boxes, frames, 4), a view, looks and colours.
 
         See `Pretext.draw`, `draw_view`, `draw_looks`.

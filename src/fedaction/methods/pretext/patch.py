@@ -53,7 +53,7 @@ def paste(clips: Tensor, drawn: Drawn) -> Tensor:
     """Clips with their patches, the larger first, so that no patch hides behind a later one.
 
     A patch is what lay under its box in its source frame, before anything was pasted. Its colours and its shape are
-    resized, bilinearly, to its box in each frame.
+    resized, bilinearly, to its box in each frame; where a box ends within a pixel, the patch covers as much of it.
 
     Args:
         clips: (N, F, S, S, 3) float.
@@ -86,7 +86,8 @@ def _form(box: Tensor, shape: Tensor, edge: Tensor, size: int) -> Tensor:
     """(N, B, 4) boxes, (N, B) shapes and edges to (N, B, size, size): how opaque each pixel of a patch is."""
     pixels = torch.arange(size, device=box.device, dtype=box.dtype)
     sides = box[..., 2:] - box[..., :2]
-    middle = box[..., :2] + ((sides - 1) / 2).floor()
+    middle = (sides - 1) / 2
+    middle = box[..., :2] + torch.where(sides == sides.round(), middle.floor(), middle)  # of whole boxes, a pixel
     far = ((pixels - middle[..., None]) / sides[..., None]).abs()  # N, B, 2, size: x, y
     x, y = far[..., 0, None, :], far[..., 1, :, None]
     shape, edge = shape[..., None, None], edge[..., None, None]
@@ -105,16 +106,16 @@ def _places(start: Tensor, boxes: Tensor, size: int) -> tuple[Tensor, Tensor]:
         size: rows and columns of a picture.
 
     Returns:
-        (N, B, F, 2, size) places from -1 to 1, of columns and of rows, and as many ones and zeros: whether the column
-        or row meets its box.
+        (N, B, F, 2, size) places from -1 to 1, of columns and of rows, and as many shares from 0 to 1: how much of
+        the column or row is in its box.
     """
     pixels = torch.arange(size, device=boxes.device, dtype=boxes.dtype)
     low, high = boxes[..., :2, None], boxes[..., 2:, None]  # N, B, F, 2, 1: x, y
     from_low, from_high = start[:, :, None, :2, None], start[:, :, None, 2:, None]
-    inside = (pixels >= low) & (pixels < high)
+    inside = (torch.minimum(pixels + 1, high) - torch.maximum(pixels, low)).clamp(0, 1)
     at = from_low + (pixels + 0.5 - low) * ((from_high - from_low) / (high - low)) - 0.5
     at = torch.minimum(torch.maximum(at, from_low), from_high - 1)  # between pixels of the patch alone
-    return (2 * at + 1) / size - 1, inside.to(boxes.dtype)
+    return (2 * at + 1) / size - 1, inside
 
 
 def _sample(still: Tensor, places: Tensor) -> Tensor:

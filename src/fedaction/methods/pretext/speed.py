@@ -51,26 +51,35 @@ class Speed:
     """A factor within exp(+-saturation)."""
     dropout: float = 0.5
     """Before the head's layer."""
+    easy: tuple[int, ...] = (0, 1, 4)
+    """The strides that alone are drawn in the first `easy_rounds` rounds."""
+    easy_rounds: int = 0
+    """See there."""
 
     def __post_init__(self) -> None:
         check_clip(self.frames, self.size)
         if len(set(self.strides)) != len(self.strides) or len(self.strides) < 2:
             raise ValueError(f"strides {self.strides}: two or more, all different, are needed")
+        if self.easy_rounds and (len(set(self.easy)) < 2 or not {*self.easy} <= {*self.strides}):
+            raise ValueError(f"easy strides {self.easy}: two or more of the strides {self.strides} are needed")
         if self.short not in ("skip", "clamp"):
             raise ValueError(f"short {self.short!r} is neither skip nor clamp")
 
-    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+    def draw(
+        self, count: int, shape: tuple[int, ...], random: torch.Generator, round: int | None = None
+    ) -> dict[str, Tensor]:
         """`frames` (count, frames), `label` (count,), a view and colours; see `Pretext.draw`."""
         check_recording(shape, 1, "a clip")
         strides = torch.tensor(self.strides)
         spans = strides.abs() * (self.frames - 1) + 1
-        drawable = torch.arange(len(strides))
+        allowed = self.strides if round is None or round > self.easy_rounds else self.easy
+        drawable = torch.isin(strides, torch.tensor(allowed)).nonzero().flatten()
         if self.short == "skip":
-            drawable = drawable[spans <= shape[0]]
+            drawable = drawable[spans[drawable] <= shape[0]]
             if len(drawable) < 2:
-                need = int(spans.sort().values[1])
+                need = max(sorted(abs(stride) for stride in allowed)[:2]) * (self.frames - 1) + 1
                 raise ValueError(
-                    f"a recording of {shape[0]} frames has room for fewer than two of the strides {self.strides} in "
+                    f"a recording of {shape[0]} frames has room for fewer than two of the strides {allowed} in "
                     f"clips of {self.frames} frames; take recordings of {need} frames or more, or shorter clips"
                 )
         label = drawable[below(torch.full((count,), len(drawable)), random)]

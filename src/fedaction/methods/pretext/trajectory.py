@@ -91,16 +91,19 @@ class Walk:
     """Width and height change by up to exp(+-growth) a frame."""
     inner: tuple[float, ...]
     """Chances of 0, 1, 2, ... inner key frames."""
+    whole: bool
+    """Whether boxes are rounded to whole pixels."""
 
     def draw(self, count: int, random: torch.Generator) -> Tensor:
-        """(count, boxes, frames, 4) float32: x1, y1, x2, y2, whole numbers within 0 to size, of one pixel or more."""
+        """(count, boxes, frames, 4) float32: x1, y1, x2, y2 within 0 to size, of one pixel or more."""
         first = self._sides(count, random)
         room = self.size - first
         centre = first / 2 + uniform((count, self.boxes, 2), random) * room
         centres = self._centres(centre, first / 2, self.size - first / 2, random)
         sides = self._grow(first, random)
         boxes = torch.cat([centres - sides / 2, centres + sides / 2], -1)
-        low, high = boxes.clamp(0, self.size).round().movedim(1, 2).chunk(2, -1)
+        boxes = boxes.clamp(0, self.size)
+        low, high = (boxes.round() if self.whole else boxes).movedim(1, 2).chunk(2, -1)
         # Only patches of a few pixels, in small clips, can shrink to nothing.
         low = low.clamp(max=self.size - 1)
         return torch.cat([low, torch.maximum(high, low + 1)], -1).float()

@@ -43,7 +43,9 @@ class VCOP:
         if self.clips < 2 or self.interval < 0:
             raise ValueError(f"clips {self.clips}, interval {self.interval}: needed are 2 clips and no gap below 0")
 
-    def draw(self, count: int, shape: tuple[int, ...], random: torch.Generator) -> dict[str, Tensor]:
+    def draw(
+        self, count: int, shape: tuple[int, ...], random: torch.Generator, round: int | None = None
+    ) -> dict[str, Tensor]:
         """`starts` (count, clips) of clips as they are shown, `label` (count,), and a view; see `Pretext.draw`."""
         check_recording(shape, self.frames + self.clips - 1, f"{self.clips} different clips of {self.frames} frames")
         spare = shape[0] - self.clips * self.frames

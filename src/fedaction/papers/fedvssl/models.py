@@ -209,4 +209,6 @@ def _keys(bench: _Bench, dataset: str, model: str) -> dict[str, Any]:
     keys |= {"clip_frames": network["clip_frames"], "crop": network["clip_size"]}
     if model == RANDOM:
         keys |= {"depth": network["model_depth"], "width": network["model_width"] or 64}
+        if keys.get("strides") == "own":
+            keys["strides"] = "ctp"  # most rows are CtP's, and random weights have no training to keep to
     return {**keys, **{key: value for key, value in bench.overrides.items() if key in user_keys}}
