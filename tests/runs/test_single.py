@@ -436,11 +436,11 @@ def test_clients_that_drop_out_are_sent_the_model_all_the_same(tmp_path):
 
 
 def test_averaged_buffers_travel_too(tmp_path):
-    """The same tensors, and the norms' running means and variances: 2 x (2 x 4 + 3 x 8 + 3 x 16) values."""
+    """The same tensors, and the norms' running means and variances: 2 x (75 + 2 x 4 + 3 x 8 + 3 x 16) values."""
     clients = {"client-0": make_client(0)}
     local = carry_out(tmp_path / "local", clients, rounds=1, method="fedavg")
     average = carry_out(tmp_path / "average", clients, rounds=1, method="fedavg", buffers="average")
-    difference = 4 * 2 * (2 * 4 + 3 * 8 + 3 * 16)
+    difference = 4 * 2 * (75 + 2 * 4 + 3 * 8 + 3 * 16)
     for name in ("bytes_up", "bytes_down"):
         assert average.server(1, name) == (local.server(1, name) or 0) + difference
 

@@ -47,8 +47,8 @@ def filter_direction(weights: Tree, filters: Mapping[str, int], seed: int, axis:
         weight = weights[name].detach()
         noise = torch.randn(weight.shape, generator=generator(seed, "landscape", axis, name), dtype=torch.float64)
         others = tuple(place for place in range(weight.dim()) if place != outputs)
-        norms = weight.cpu().double().norm(dim=others, keepdim=True)
-        direction[name] = (noise * (norms / (noise.norm(dim=others, keepdim=True) + 1e-10))).to(weight)
+        own, drawn = (torch.linalg.vector_norm(t, dim=others, keepdim=True) for t in (weight.cpu().double(), noise))
+        direction[name] = (noise * (own / (drawn + 1e-10))).to(weight)
     return direction
 
 
