@@ -146,7 +146,7 @@ FIGURES = (
         "Local epochs K: test accuracy (%)",
         FIVE,
         (
-            ItemRow(("1",), "fsar", {}, HEADLINE, _PURPLE),
+            ItemRow(("1",), "fsar", {"local_epochs": 1}, HEADLINE, _PURPLE),
             ItemRow(("2",), "fsar", {"local_epochs": 2}, _NONE, _GREEN),
             ItemRow(("3",), "fsar", {"local_epochs": 3}, _NONE, _ORANGE),
         ),
