@@ -148,8 +148,8 @@ def test_a_norm_is_clipped_over_the_network_or_over_each_module(double, clip_by)
 @pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # skeletons are not these methods' home
 @pytest.mark.parametrize("name", ["pfedme", "perfedavg"])
 def test_engines_agree_on_what_own_steps_drop_and_normalise(double, name):
-    """A skeleton network, whose dropout and normalisation both change with every pass."""
-    clients = {client.info.id: client for client in (make_client(0, train=12), make_client(1, train=7))}
+    """A skeleton network, whose dropout and normalisation both change with every pass; unlike numbers of classes."""
+    clients = {client.info.id: client for client in (make_client(0, train=12), make_client(1, train=7, classes=6))}
     method = make_method(name, clients, model_dropout=0.3, pfedme_steps=2)
     made = engines(method, clients, replace(TRAINING, batch_size=4, local_epochs=1, augment=None))
     found = [rounds(made[label], method, clients, 1) for label in ("sequential", "chunked")]
@@ -293,3 +293,29 @@ def test_jobs_of_different_rounds_are_trained_at_their_own_rates(double):
         for one, other in zip(alone, engine.train(jobs), strict=True):
             for n, tensor in one.tree.items():
                 torch.testing.assert_close(other.tree[n], tensor, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedrep"])
+def test_a_job_may_ask_for_its_own_number_of_epochs(double, name):
+    """On both engines; and it is what the same number for all would give that client."""
+    clients = mixed_clients()
+    method = make_method(name, clients)
+    server = initial_state(method, 0)
+    training = Training(seed=0, batch_size=4, local_epochs=2, lr=0.05)
+    asked = {"client-0": 1, "client-1": 3, "client-2": 0}
+    jobs = [
+        Job(n, method.clients[n].group, 0, 1, method.payload(server, method.clients[n]), epochs=epochs)
+        for n, epochs in asked.items()
+    ]
+    trees = []
+    for kind in (SequentialEngine, VectorisedEngine):
+        engine = kind(method, clients, training, torch.device("cpu"))
+        trees.append({update.client: update.tree for update in engine.train(jobs)})
+        engine.close()
+    for job in jobs:
+        alike = replace(training, local_epochs=job.epochs or 2)
+        engine = SequentialEngine(method, clients, alike, torch.device("cpu"))
+        (update,) = engine.train([replace(job, epochs=0)])
+        engine.close()
+        for tensor, tree in ((tensor, tree) for tensor in update.tree for tree in trees):
+            torch.testing.assert_close(tree[job.client][tensor], update.tree[tensor], rtol=1e-6, atol=1e-8)

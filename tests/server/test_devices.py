@@ -7,7 +7,7 @@ import pytest
 from fedaction.federation.clock import Clock
 from fedaction.federation.settings import RecipeError
 from fedaction.federation.state import Job
-from fedaction.server.devices import FLEETS, deal_devices, fleet_of
+from fedaction.server.devices import FLEETS, deal_devices, fleet_of, share_work
 from fedaction.server.flights import Flight, InFlight
 from fedaction.server.schedule import Participation, Turns
 
@@ -106,3 +106,16 @@ def test_bad_profiles_are_refused(tmp_path: Path, text: str, message: str):
 def test_unknown_fleets_are_refused():
     with pytest.raises(RecipeError, match="did you mean 'jetson_hmdb51'"):
         fleet_of("jetson_hmdb")
+
+
+def test_slower_devices_are_asked_for_less():
+    """As many epochs as each does while the fastest does eight; the slowest would do 1.7, and 0.2 of five hundred."""
+    names = ["a", "b", "c", "d"]
+    devices = deal_devices(FLEETS["jetson_hmdb51"], names)  # 391.1, 293.1, 121.3 and 84.5 s an epoch
+    samples = dict.fromkeys(names, 100)
+    assert share_work(devices, samples, 1, 8) == {"a": 1, "b": 2, "c": 5, "d": 8}
+    assert share_work(devices, samples, 3, 8) == {"a": 3, "b": 3, "c": 5, "d": 8}
+    assert set(share_work(devices, samples, 8, 8).values()) == {8}
+    clock = Clock(0, devices, samples, 8, own_epochs=share_work(devices, samples, 1, 8))
+    spans = {name: clock.span(name, 1).busy for name in names}
+    assert max(spans.values()) == spans["d"] == pytest.approx(8 * 84.5)

@@ -228,7 +228,7 @@ def batch_plan(samples: int, batch_size: int, epochs: int, generator: torch.Gene
 def plan_batches(training: Training, job: Job, samples: int) -> Tensor:
     """The batches of a job: a function of the run's seed, the client and the occasion."""
     random = generator(training.seed, "batches", job.client, job.occasion)
-    return batch_plan(samples, training.batch_size, training.local_epochs, random)
+    return batch_plan(samples, training.batch_size, job.epochs or training.local_epochs, random)
 
 
 def augmentation_generator(training: Training, job: Job) -> torch.Generator:

@@ -245,7 +245,7 @@ class SequentialEngine(Simulation):
         sums: dict[str, Tensor] = {}
         for step, x in enumerate(take_each(train, rows, starts)):
             batch = {"x": x, **{name: tensor[step] for name, tensor in drawn.items()}}
-            untrained = untrained_names(rules, step, len(plan), training.local_epochs)
+            untrained = untrained_names(rules, step, len(plan), job.epochs or training.local_epochs)
             if own:
                 changes, metrics = method.step(net, anchor, self._prepare_batch(batch), lr)
                 net.set(changes)

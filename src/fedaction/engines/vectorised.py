@@ -43,6 +43,7 @@ from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch, Method, Metrics
+from fedaction.methods.memory import kept_name
 from fedaction.methods.start import fresh
 from fedaction.models.heads import ABSENT, Classifier
 from fedaction.models.layers import use_stacked_form
@@ -152,7 +153,7 @@ class VectorisedEngine(Simulation):
         batch = min(self._training.batch_size, len(self._data[job.client].train))
         # Where an epoch ends matters where not every epoch trains everything.
         turns = any(rule.epochs is not None for rule in self._method.plan(info).rules.values())
-        steps = self._steps(job) if turns else 0
+        steps = (self._steps(job), job.epochs) if turns else ()
         return (info.group, info.shape, info.layout, batch, steps, self._training.lr_at(job.round))
 
     def _stacks(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
@@ -166,7 +167,7 @@ class VectorisedEngine(Simulation):
     def _steps(self, job: Job) -> int:
         samples = len(self._data[job.client].train)
         size = max(1, min(self._training.batch_size, samples))
-        return -(-samples // size) * self._training.local_epochs
+        return -(-samples // size) * (job.epochs or self._training.local_epochs)
 
     def _template(self, jobs: Sequence[Job]) -> _Template:
         widest = max((self._method.clients[job.client] for job in jobs), key=lambda info: len(info.classes))
@@ -180,12 +181,13 @@ class VectorisedEngine(Simulation):
                 twins.append(set_network_precision(share_by_batch(module), self._device, self._precision))
                 pair.append(set_network_precision(module, self._device, self._precision))
             heads = {name for name, layer in pair[0].named_modules() if isinstance(layer, Classifier)}
+            rows = {f"{head}.{tensor}" for head in heads for tensor in ("weight", "bias")}
             parameters = tuple(trainable(self._method, widest.id, pair[0]))
             self._templates[key] = _Template(
                 pair[0],
                 pair[1],
                 parameters,
-                frozenset(f"{h}.{t}" for h in heads for t in ("weight", "bias")),
+                frozenset(rows | {kept_name(name) for name in rows}),  # those and copies that a client keeps of them
                 tuple(f"{h}.absent" for h in sorted(heads)),
                 tuple(dropout_buffers(pair[0])),
                 len(widest.classes),
@@ -283,7 +285,9 @@ class VectorisedEngine(Simulation):
             slopes = torch.autograd.grad(values["loss"].sum(), list(parameters.values()), allow_unused=True)
             pairs = zip(parameters, slopes, strict=True)
             gradients = {n: g for n, g in pairs if g is not None}  # pyright: ignore[reportUnnecessaryComparison]
-            for name in untrained_names(rules, step, steps[0], training.local_epochs) & gradients.keys():
+            for name in (
+                untrained_names(rules, step, steps[0], jobs[0].epochs or training.local_epochs) & gradients.keys()
+            ):
                 del gradients[name]
             with torch.no_grad():
                 optimiser.step(parameters, gradients, training.lr_at(jobs[0].round))

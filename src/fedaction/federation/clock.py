@@ -67,6 +67,8 @@ class Clock:
     """Local epochs of a job."""
     traffic: Mapping[str, int] | None = None
     """Bytes of what a client shares: they go to it and come back."""
+    own_epochs: Mapping[str, int] | None = None
+    """Local epochs of clients that are asked for other than `epochs`."""
     installed: Mapping[str, int] | None = None
     """Bytes that go to a client once, with its first job: what it keeps and never trains."""
 
@@ -81,7 +83,8 @@ class Clock:
             training *= math.exp(numpy_generator(self.seed, "jitter", client, number).normal() * device.jitter)
         size = (self.traffic or {}).get(client, 0)
         down = size + ((self.installed or {}).get(client, 0) if first else 0)
-        busy = training * self.epochs + down / device.download + size / device.upload + 2 * device.latency
+        epochs = (self.own_epochs or {}).get(client, self.epochs)
+        busy = training * epochs + down / device.download + size / device.upload + 2 * device.latency
         finish = _after(start, busy, device, self._phase(client, device))
         if finish > device.vanishes:
             return Span(start, math.inf, max(min(busy, device.vanishes - start), 0.0), lost=True)

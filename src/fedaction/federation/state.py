@@ -97,6 +97,8 @@ class Job:
     """The GLOBAL and GROUP tensors sent to it."""
     number: int = 0
     """Which job of the run it is, where a client may have several in a round; else 0."""
+    epochs: int = 0
+    """Local epochs that the server asks for; 0: as many as the run says for all."""
 
     @property
     def occasion(self) -> int:

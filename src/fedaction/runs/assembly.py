@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from fedaction.data.client import ClientData, ClientInfo
 from fedaction.engines.base import SimulatedEngine, Training, check_precision, choose_device, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
-from fedaction.federation.clock import Clock, spread_devices
+from fedaction.federation.clock import Clock, Device, spread_devices
 from fedaction.federation.processes import cores
 from fedaction.guard.base import Guard
 from fedaction.guard.validate import NotTooOld, validate
@@ -21,7 +21,7 @@ from fedaction.methods.base import Method
 from fedaction.methods.central import EVERYONE, arrange
 from fedaction.methods.start import precompute_frozen
 from fedaction.runs.recipe import Recipe
-from fedaction.server.devices import deal_devices, fleet_of
+from fedaction.server.devices import deal_devices, fleet_of, share_work
 from fedaction.server.events import Events
 from fedaction.server.federation import Federation, Warn
 from fedaction.server.rounds import Rounds
@@ -122,7 +122,11 @@ def make_federation(recipe: Recipe, method: Method, warn: Warn) -> Federation:
     if run.oldest_update:
         guards.append(NotTooOld(run.oldest_update))
     members = [info for info in method.clients.values() if info.samples and info.id != run.unseen]
-    return Federation(method, members, tuple(guards), warn, timed=bool(run.devices) or method.buffer > 0)
+    epochs = dict[str, int]()
+    if run.least_epochs:
+        devices, samples = _deal_devices(recipe, members)
+        epochs = share_work(devices, samples, min(run.least_epochs, run.local_epochs), run.local_epochs)
+    return Federation(method, members, tuple(guards), warn, bool(run.devices) or method.buffer > 0, epochs)
 
 
 def make_rounds(recipe: Recipe, federation: Federation) -> Rounds | Events:
@@ -140,13 +144,19 @@ def make_rounds(recipe: Recipe, federation: Federation) -> Rounds | Events:
 
 def _make_clock(recipe: Recipe, federation: Federation) -> Clock:
     """How long every client's jobs take."""
-    run, seed, members = recipe.run, recipe.run.seeds[0], federation.members
-    samples = {member.id: member.samples for member in members}
-    if run.devices:
-        devices = deal_devices(fleet_of(run.devices), [*samples], [name for name in samples if name == EVERYONE])
-    else:
-        devices = spread_devices(seed, samples, run.seconds_per_sample, run.speed_spread)
+    run, members = recipe.run, federation.members
+    devices, samples = _deal_devices(recipe, members)
     plans = {member.id: federation.method.plan(member) for member in members}
     traffic = {name: plan.traffic for name, plan in plans.items()}
     installed = {name: plan.frozen_bytes for name, plan in plans.items()}
-    return Clock(seed, devices, samples, run.local_epochs, traffic, installed)
+    return Clock(run.seeds[0], devices, samples, run.local_epochs, traffic, federation.epochs, installed)
+
+
+def _deal_devices(recipe: Recipe, members: Sequence[ClientInfo]) -> tuple[dict[str, Device], dict[str, int]]:
+    """Every client's device, and its number of training samples."""
+    run, samples = recipe.run, {member.id: member.samples for member in members}
+    if run.devices:
+        return deal_devices(
+            fleet_of(run.devices), [*samples], [name for name in samples if name == EVERYONE]
+        ), samples
+    return spread_devices(run.seeds[0], samples, run.seconds_per_sample, run.speed_spread), samples

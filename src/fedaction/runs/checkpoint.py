@@ -200,6 +200,7 @@ def _describe(flight: Flight) -> dict[str, Any]:
         "client": job.client,
         "group": job.group,
         "number": job.number,
+        "epochs": job.epochs,
         "version": job.version,
         "round": job.round,
         "start": span.start,
@@ -215,7 +216,8 @@ def _flight(entry: Mapping[str, Any], trees: Mapping[str, dict[str, Tensor]]) ->
     finish = math.inf if entry["finish"] is None else float(entry["finish"])
     span = Span(float(entry["start"]), finish, float(entry["busy"]), bool(entry["lost"]))
     payload, tree = (trees.get(f"flight|{number}|{kind}", {}) for kind in ("payload", "tree"))
-    job = Job(client, group, int(entry["version"]), int(entry["round"]), payload, number)
+    epochs = int(entry.get("epochs", 0))
+    job = Job(client, group, int(entry["version"]), int(entry["round"]), payload, number, epochs)
     if entry["update"] is None:
         return Flight(job, span)
     samples, metrics, fault = entry["update"]

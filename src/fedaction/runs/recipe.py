@@ -96,6 +96,8 @@ class RunSettings(Settings):
     """Samples per local step; a client with fewer takes all it has."""
     local_epochs: int = Field(1, ge=1)
     """Passes over a client's data per round."""
+    least_epochs: int = Field(0, ge=0)
+    """Slower devices do fewer passes, down to this many (the edge paper's H_min); 0: all do local_epochs."""
     optimiser: OptimiserName = "sgd"
     """sgd, adam or adamw, as in torch.optim; what it remembers starts anew every round. Methods with steps of their
     own (pfedme, perfedavg, metahar) keep those."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,6 +124,16 @@ def fleet_of(name: str) -> Fleet:
     if not devices:
         raise RecipeError(f"devices: {path} names no device; write a table for each kind, such as [camera]")
     return Fleet(tuple(devices), server)
+
+
+def share_work(devices: Mapping[str, Device], samples: Mapping[str, int], least: int, most: int) -> dict[str, int]:
+    """Local epochs of each client, H_min to H_max: as many as its device does while the fastest does H_max.
+
+    Edge paper, section III-D: how much local work there is, is for the server to say, by what devices can do.
+    """
+    seconds = {name: d.seconds_per_epoch or d.seconds_per_sample * samples[name] for name, d in devices.items()}
+    fastest = min(seconds.values(), default=0.0)
+    return {name: max(least, min(most, int(most * fastest / own + 1e-9))) for name, own in seconds.items()}
 
 
 def deal_devices(fleet: Fleet, clients: Sequence[str], pooled: Sequence[str] = ()) -> dict[str, Device]:

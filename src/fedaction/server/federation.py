@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from fedaction.data.client import ClientInfo
@@ -35,11 +35,14 @@ class Federation:
     """Callback for what the user should know."""
     timed: bool = False
     """Whether rounds leave the virtual clock in their rows."""
+    epochs: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Local epochs of clients that are asked for other than the run says for all."""
 
     def job(self, server: ServerState, client: str, round: int, number: int = 0) -> Job:
         """Work for a client: to train from what it is sent now."""
         info = self.method.clients[client]
-        return Job(client, info.group, server.version, round, self.method.payload(server, info), number)
+        payload, epochs = self.method.payload(server, info), self.epochs.get(client, 0)
+        return Job(client, info.group, server.version, round, payload, number, epochs)
 
     def evaluate(
         self,
