@@ -76,3 +76,9 @@ def test_ordinary_devices_differ_as_much_as_asked():
     logs = [math.log(device.seconds_per_sample / 0.01) for device in devices.values()]
     assert math.sqrt(sum(x * x for x in logs) / len(logs)) == pytest.approx(0.5, abs=0.05)
     assert {d.seconds_per_sample for d in spread_devices(0, names, 0.01, 0.0).values()} == {0.01}
+
+
+def test_a_test_takes_time_only_where_it_is_asked_for():
+    device = Device(seconds_per_epoch=10.0, test_seconds=3.0)
+    spans = [Clock(0, {"a": device}, {"a": 1}, 2, tests=tests).span("a", 1).busy for tests in (False, True)]
+    assert spans == [20.0, 23.0]

@@ -20,7 +20,7 @@ class Device:
     seconds_per_epoch: float = 0.0
     """One local epoch, however many samples it has; 0: by `seconds_per_sample`."""
     test_seconds: float = 0.0
-    """One pass over a test set, where known; for tables alone."""
+    """One pass over a test set, where known."""
     download: float = math.inf
     """Bytes a second to the device."""
     upload: float = math.inf
@@ -71,6 +71,8 @@ class Clock:
     """Local epochs of clients that are asked for other than `epochs`."""
     installed: Mapping[str, int] | None = None
     """Bytes that go to a client once, with its first job: what it keeps and never trains."""
+    tests: bool = False
+    """Whether a device tests what it is sent before it trains."""
 
     def span(self, client: str, number: int, start: float = 0.0, *, first: bool = False) -> Span:
         """A client's job begun at a time; `number` tells its jobs apart (a round, say): chance is drawn for each.
@@ -84,7 +86,13 @@ class Clock:
         size = (self.traffic or {}).get(client, 0)
         down = size + ((self.installed or {}).get(client, 0) if first else 0)
         epochs = (self.own_epochs or {}).get(client, self.epochs)
-        busy = training * epochs + down / device.download + size / device.upload + 2 * device.latency
+        busy = (
+            training * epochs
+            + self.tests * device.test_seconds
+            + down / device.download
+            + size / device.upload
+            + 2 * device.latency
+        )
         finish = _after(start, busy, device, self._phase(client, device))
         if finish > device.vanishes:
             return Span(start, math.inf, max(min(busy, device.vanishes - start), 0.0), lost=True)

@@ -149,7 +149,9 @@ def _make_clock(recipe: Recipe, federation: Federation) -> Clock:
     plans = {member.id: federation.method.plan(member) for member in members}
     traffic = {name: plan.traffic for name, plan in plans.items()}
     installed = {name: plan.frozen_bytes for name, plan in plans.items()}
-    return Clock(run.seeds[0], devices, samples, run.local_epochs, traffic, federation.epochs, installed)
+    return Clock(
+        run.seeds[0], devices, samples, run.local_epochs, traffic, federation.epochs, installed, run.clock_tests
+    )
 
 
 def _deal_devices(recipe: Recipe, members: Sequence[ClientInfo]) -> tuple[dict[str, Device], dict[str, int]]:

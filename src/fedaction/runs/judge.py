@@ -60,7 +60,7 @@ def _never(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
         never: Mapping[str, Sequence[str]] = run.get("never") or {}
         texts = [f"{_some(classes)} at {client}" for client, classes in never.items() if classes]
         if texts:
-            yield f"{label} never answers: {_some(texts, '; ', ' clients')}."
+            yield f"{label} never answers: {_some(texts, '; ')}."
 
 
 def _rising(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
@@ -82,11 +82,11 @@ def _few(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
         yield f"Fewer than {FEW} test samples: {named}."
 
 
-def _some(texts: Iterable[str], between: str = ", ", what: str = "") -> str:
-    """The first few of some texts, and how many more there are of what."""
+def _some(texts: Iterable[str], between: str = ", ") -> str:
+    """The first few of some texts, and how many more there are."""
     every = list(texts)
     more = len(every) - _MOST
-    return between.join(every[:_MOST]) + (f" and {more} more{what}" if more > 0 else "")
+    return between.join(every[:_MOST]) + (f" and {more} more" if more > 0 else "")
 
 
 def _percent(share: float) -> str:

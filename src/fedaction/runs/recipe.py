@@ -87,6 +87,8 @@ class RunSettings(Settings):
     """Without profiles: how long an ordinary client takes for a training sample, on the virtual clock."""
     speed_spread: float = Field(0.5, ge=0)
     """Without profiles: how unequal clients' speeds are: standard deviation of their logarithm."""
+    clock_tests: bool = False
+    """Virtual clock: whether devices test what they are sent before they train, for as long as their profiles say."""
     updates_per_round: int = Field(0, ge=0)
     """Asynchronous methods: updates that make a round; 0: as many as a synchronous round asks for."""
     oldest_update: int = Field(0, ge=0)
