@@ -114,6 +114,6 @@ def test_the_recipe_of_playback_speed_can_be_run(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_playback_speed_is_learnt_and_told_of_other_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Guessing is right in 14.3 %, with a standard deviation of 1.7 over 448 recordings; 28.8 % was seen."""
+    """Guessing is right in 14.3 %, with a standard deviation of 1.7 over 448 recordings; 40 to 43 % was seen."""
     monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
-    assert play_speed(tmp_path / "run") > 0.2
+    assert play_speed(tmp_path / "run") > 0.25
