@@ -104,6 +104,12 @@ def test_imported_datasets_in_a_folder(tmp_path):
     assert people["data"] == "imported datasets: clinic, studio"
     assert [record["client"] for record in people["table"]] == ["clinic", "studio", "", "", ""] * 2
     for document, protocol in ((views, "cross_view"), (people, "cross_subject")):
+        controls = [note for note in document["notes"] if note.startswith("On the same split")]
+        assert [note.split(", ")[1].split(":")[0] for note in controls] == [
+            "always the commonest class",
+            "a ridge classifier on the input",
+        ]
+        assert all("clinic" in note and "studio" in note for note in controls)
         for run in document["runs"]:
             recipe = tmp_path / "out" / "runs" / f"{run['method']}-{run['configuration']}" / "seed-0" / "recipe.toml"
             assert f'store_protocol = "{protocol}"' in recipe.read_text()

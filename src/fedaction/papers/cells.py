@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from fedaction.data.sources import SOURCES
+from fedaction.evaluation.controls import SIMPLE, Simple
 from fedaction.federation.files import read_json, write_json
+from fedaction.federation.progress import Quiet
 from fedaction.federation.settings import RecipeError, Settings, nearest
 from fedaction.methods import METHODS
 from fedaction.papers.item import Column, Item, ItemRow
 from fedaction.papers.setting import S
 from fedaction.papers.work import Run
+from fedaction.runs.controls import ControlResult, has_controls, sum_up_controls, write_controls
 from fedaction.runs.recipe import Recipe, RunSettings, parse_recipe
 from fedaction.runs.study import load_clients
 
@@ -130,9 +133,7 @@ class Workbench(Generic[S]):
 
     def clients(self, recipe: Recipe) -> tuple[ClientSize, ...]:
         """The clients of a recipe's data, in the data's order. Kept in a file: real data take long to load."""
-        about = {"data": recipe.run.data, "data_seed": recipe.run.data_seed, **recipe.source.model_dump()}
-        key = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=6).hexdigest()
-        path = self.out / "data" / f"{key}.json"
+        about, path = self._data_of(recipe)
         if not path.exists():
             sizes = [
                 ClientSize(name, len(client.train), len(client.test), len(client.info.classes))
@@ -140,6 +141,21 @@ class Workbench(Generic[S]):
             ]
             write_json(path, {**about, "clients": [asdict(size) for size in sizes]})
         return tuple(ClientSize(**size) for size in read_json(path)["clients"])
+
+    def controls(self, recipe: Recipe) -> dict[Simple, ControlResult]:
+        """What needs no network, on a recipe's own split: the commonest class and a ridge classifier; kept."""
+        home = self._data_of(recipe)[1].with_suffix("")
+        if not has_controls(home):
+            home.mkdir(parents=True, exist_ok=True)
+            settings = recipe.run.model_copy(update={"controls": tuple(SIMPLE)})
+            write_controls(replace(recipe, run=settings), load_clients(recipe), home, Quiet())
+        return sum_up_controls([home], recipe.run.unseen)
+
+    def _data_of(self, recipe: Recipe) -> tuple[dict[str, Any], Path]:
+        """What decides a recipe's data, and the file that keeps what is known of them."""
+        about = {"data": recipe.run.data, "data_seed": recipe.run.data_seed, **recipe.source.model_dump()}
+        key = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=6).hexdigest()
+        return about, self.out / "data" / f"{key}.json"
 
     def runs(self, label: str, recipe: Recipe) -> tuple[Run, ...]:
         """A recipe's runs, one per seed."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic
 
+from fedaction.methods import METHODS
 from fedaction.papers.cells import Draft, Workbench
 from fedaction.papers.item import Item, ItemRow
 from fedaction.papers.measure import read_accuracies, read_curves, read_landscape
@@ -96,9 +97,26 @@ class Paper(ABC, Generic[S]):
         notes, seeds = list[str](), draft.bench.seeds
         if draft.item.shows == "accuracy" and draft.item.has_mean:
             notes.append("mean: over the row, ours and the paper's; the paper does not print it.")
+        if draft.item.shows in ("accuracy", "curves") and draft.bench.setting.data != "stage":
+            notes += _note_controls(draft)
         if len(seeds) > 1 and draft.item.shows in ("topology", "landscape", "epsilon"):
             notes.append(f"The picture shows seed {seeds[0]}; numbers are over all seeds.")
         return notes
+
+
+def _note_controls(draft: Draft[Any]) -> list[str]:
+    """What a table on real recordings must be compared with, where all its runs learn from labels of one split."""
+    recipes = [cell.runs[0].recipe for cell in draft.cells if cell.runs]
+    splits = {(recipe.run.data, recipe.run.data_seed, recipe.run.unseen, recipe.source) for recipe in recipes}
+    if len(splits) != 1 or any(METHODS[recipe.run.method].overrides("task") for recipe in recipes):
+        return []
+    words = {"majority": "always the commonest class", "ridge": "a ridge classifier on the input"}
+    found = draft.bench.controls(recipes[0])
+    return [
+        f"On the same split, {words[name]}: {100 * result['mean']:.1f} % on the mean over clients "
+        f"({', '.join(f'{client} {100 * value:.1f}' for client, value in result['clients'].items())})."
+        for name, result in found.items()
+    ]
 
 
 def note_stand_ins(stand_ins: Mapping[str, str]) -> str:
