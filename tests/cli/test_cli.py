@@ -1,5 +1,6 @@
 """The command: what it prints where, its exit status, what it leaves behind."""
 
+import io
 import json
 import os
 import shutil
@@ -12,11 +13,12 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import Result
+from rich.console import Console
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from fedaction import __version__
-from fedaction.cli import app
+from fedaction.cli import _table, app
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import load_recipe
 
@@ -357,3 +359,16 @@ def test_every_key_is_listed_with_its_default():
     assert result.exit_code == 0
     for words in ("clients_per_round", "ats_coefficients", "stage_layouts", "store_paths", "(must be given)"):
         assert words in result.stdout
+
+
+def test_rows_of_a_table_stay_together_on_a_narrow_terminal():
+    """A label that is folded moves its own values along, and nobody else's."""
+    study = {"run": "r", "method": "fedavg", "clients": {"a-long-name-of-a-clinic": 0.5}, "n": {}, "mean": 0.5}
+    study |= {"std": None, "seconds": 3.0, "bytes_up": 1e6, "bytes_down": 2e6, "interval": (0.4, 0.6)}
+    study |= {"balanced_accuracy": 0.123, "macro_f1": 0.456}
+    for width in (28, 80):
+        console = Console(width=width, file=io.StringIO())
+        console.print(_table([study], "method"))
+        lines = console.file.getvalue().splitlines()
+        rows = {label: next(line for line in lines if label in line) for label in ("balanced", "macro-F1", "seconds")}
+        assert "12.3" in rows["balanced"] and "45.6" in rows["macro-F1"] and " 3 " in rows["seconds"]

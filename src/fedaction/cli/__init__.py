@@ -227,42 +227,50 @@ def _table(studies: list[dict[str, Any]], key: str, when: str = "") -> Table:
     from fedaction.runs.metrics import metric_name
 
     results = [run for study in studies for run in (study, *study.get("baselines", {}).values())]
-    table = Table(title=f"test {metric_name(result['method'] for result in results)}{when}, %", show_footer=True)
-    table.add_column(
-        "client", overflow="fold", footer="mean\n95 % interval\nbalanced\nmacro-F1\nMB up\nMB down\nseconds"
-    )
+    table = Table(title=f"test {metric_name(result['method'] for result in results)}{when}, %")
+    table.add_column("client", overflow="fold")
     columns: list[dict[str, float | None]] = []
+    feet: list[dict[str, str]] = []
     for study in studies:
         for result in (study, *study.get("baselines", {}).values()):
             name = result["run"] if key == "run" else ""
-            table.add_column(_join(result["method"], name), _footer(result), justify="right", overflow="fold")
+            table.add_column(_join(result["method"], name), justify="right", overflow="fold")
             columns.append(result["clients"])
+            feet.append(_foot(result))
         for name, control in study.get("controls", {}).items():
-            table.add_column(name, f"{100 * control['mean']:.1f}", justify="right", overflow="fold")
+            table.add_column(name, justify="right", overflow="fold")
             columns.append(control["clients"])
+            feet.append({"mean": f"{100 * control['mean']:.1f}"})
     counts = {client: n for result in results for client, n in result.get("n", {}).items()}
     if counts:
-        table.add_column("n", str(sum(counts.values())), justify="right")
+        table.add_column("n", justify="right")
     for client in dict.fromkeys(client for result in results for client in result["clients"]):
         values = ["" if (v := column.get(client)) is None else f"{100 * v:.1f}" for column in columns]
         table.add_row(escape(client), *values, *([str(counts.get(client, ""))] if counts else []))
+    table.add_section()
+    for label in feet[0]:  # rows, not a footer of many lines: a line that is folded moves its whole row
+        more = [str(sum(counts.values())) if label == "mean" else ""] if counts else []
+        table.add_row(label, *(foot.get(label, "") for foot in feet), *more)
     return table
 
 
-def _footer(result: dict[str, Any]) -> str:
-    """What a run's column ends with."""
+def _foot(result: dict[str, Any]) -> dict[str, str]:
+    """What a run's column ends with, by the row's name."""
     spread = "" if result["std"] is None else f" ± {100 * result['std']:.1f}"
-    scores = [result.get(key) for key in ("balanced_accuracy", "macro_f1")]
-    more = ["" if score is None else f"{100 * score:.1f}" for score in scores]
-    traffic = ["" if result[key] is None else f"{result[key] / 1e6:.1f}" for key in ("bytes_up", "bytes_down")]
-    interval = " to ".join(f"{100 * bound:.0f}" for bound in result.get("interval") or ())
-    mean, seconds = f"{100 * result['mean']:.1f}{spread}", f"{result['seconds']:.0f}"
-    return _join(mean, interval, *more, *traffic, seconds, keep=True)
+    scores = {"balanced": result.get("balanced_accuracy"), "macro-F1": result.get("macro_f1")}
+    traffic = {"MB up": result["bytes_up"], "MB down": result["bytes_down"]}
+    return {
+        "mean": f"{100 * result['mean']:.1f}{spread}",
+        "95 % interval": " to ".join(f"{100 * bound:.0f}" for bound in result.get("interval") or ()),
+        **{label: "" if score is None else f"{100 * score:.1f}" for label, score in scores.items()},
+        **{label: "" if size is None else f"{size / 1e6:.1f}" for label, size in traffic.items()},
+        "seconds": f"{result['seconds']:.0f}",
+    }
 
 
-def _join(*lines: str, keep: bool = False) -> str:
-    """Lines of one cell, as they are; empty ones only if they are kept."""
-    return "\n".join(escape(line) for line in lines if line or keep)
+def _join(*lines: str) -> str:
+    """Lines of one cell, as they are, without empty ones."""
+    return "\n".join(escape(line) for line in lines if line)
 
 
 def main() -> None:
