@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,17 @@ def clip_stacked(gradients: Mapping[str, Tensor], training: Training) -> dict[st
     return {n: g * scales[training.clip_group(n)].view(-1, *[1] * (g.dim() - 1)) for n, g in gradients.items()}
 
 
+class _Part(NamedTuple):
+    """Parameters that take a step alike."""
+
+    weights: list[Tensor]
+    slopes: list[Tensor]
+    first: list[Tensor]
+    second: list[Tensor]
+    decay: float
+    steps: int  # this one counted
+
+
 class StackedOptimiser:
     """An optimiser of (clients, ...) tensors, which remembers nothing so far."""
 
@@ -109,19 +120,11 @@ class StackedOptimiser:
             slopes = [gradients[n] for n in names]
             active = len(slopes[0])
             memory = [[of[n][:active] for n in names] if of else [] for of in (self._first, self._second)]
-            rule([parameters[n].detach() for n in names], slopes, memory, decay, lr, steps)
+            rule(_Part([parameters[n].detach() for n in names], slopes, memory[0], memory[1], decay, steps), lr)
 
-    def _step_sgd(
-        self,
-        weights: list[Tensor],
-        slopes: list[Tensor],
-        memory: list[list[Tensor]],
-        decay: float,
-        lr: float,
-        steps: int,
-    ) -> None:
-        """Momentum in `memory[0]`."""
-        training, speeds = self._training, memory[0]
+    def _step_sgd(self, part: _Part, lr: float) -> None:
+        """Momentum in `part.first`."""
+        training, (weights, slopes, speeds, _, decay, _) = self._training, part
         if decay:
             slopes = list(torch._foreach_add(slopes, weights, alpha=decay))
         if training.momentum:
@@ -131,17 +134,9 @@ class StackedOptimiser:
             slopes = list(torch._foreach_add(slopes, speeds, alpha=training.momentum)) if ahead else speeds
         torch._foreach_add_(weights, slopes, alpha=-lr)
 
-    def _step_adam(
-        self,
-        weights: list[Tensor],
-        slopes: list[Tensor],
-        memory: list[list[Tensor]],
-        decay: float,
-        lr: float,
-        steps: int,
-    ) -> None:
-        """Means of gradients and of their squares in `memory`; `steps` counts this one."""
-        (first, second), (mean, square) = BETAS, memory
+    def _step_adam(self, part: _Part, lr: float) -> None:
+        """Means of gradients in `part.first`, of their squares in `part.second`."""
+        (first, second), (weights, slopes, mean, square, decay, steps) = BETAS, part
         if decay and self._training.optimiser == "adamw":
             torch._foreach_mul_(weights, 1 - lr * decay)
         elif decay:

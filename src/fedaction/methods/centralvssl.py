@@ -8,7 +8,7 @@ from dataclasses import replace
 from fedaction.data.client import ClientData
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
 from fedaction.methods.central import EVERYONE, Pooled
-from fedaction.methods.fedvssl import VSSL
+from fedaction.methods.vssl import VSSL
 
 
 class CentralVSSL(Pooled, VSSL):

@@ -9,8 +9,8 @@ from torch import nn
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods.fedvssl import VSSL, VSSLSettings
 from fedaction.methods.memory import RULE, kept_name, with_memory
+from fedaction.methods.vssl import VSSL, VSSLSettings
 
 
 class FedUSettings(VSSLSettings):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from fedaction.evaluation.accuracy import mean_interval
 from fedaction.methods.central import EVERYONE
-from fedaction.runs.metrics import read_rows
+from fedaction.runs.metrics import read_rows, read_seconds
 
 Cost = Literal["rounds", "epochs", "time"]
 """What a method's training is measured in."""
@@ -57,18 +56,6 @@ def read_course(home: Path) -> list[Tested]:
         time = sum(value for number, value in seconds.items() if number <= round)
         course.append(Tested(round, visits * recipe.get("local_epochs", 1) / members, time, tests[round]))
     return course
-
-
-def read_seconds(path: Path, what: Literal["train", "total"]) -> dict[int, float]:
-    """Wall seconds by round. Rounds done again after a crash count once."""
-    rounds: dict[int, float] = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            entry = json.loads(line)
-            rounds[int(entry["round"])] = float(entry[what])
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError):
-            continue  # torn by a kill
-    return rounds
 
 
 def equal_budget(courses: Sequence[Sequence[Tested]], by: Cost) -> float:

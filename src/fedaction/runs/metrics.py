@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -69,3 +70,15 @@ def metric_name(methods: Iterable[str]) -> str:
     kinds = {METHODS[name].overrides("task") for name in methods if name in METHODS}
     words = [word for kind, word in ((False, "accuracy"), (True, "recall at 1")) if kind in kinds]
     return " or ".join(words) or "accuracy"
+
+
+def read_seconds(path: Path, what: Literal["train", "total"]) -> dict[int, float]:
+    """Wall seconds by round. Rounds done again after a crash count once."""
+    rounds: dict[int, float] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            entry = json.loads(line)
+            rounds[int(entry["round"])] = float(entry[what])
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+            continue  # torn by a kill
+    return rounds

@@ -26,10 +26,9 @@ from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
-from fedaction.runs.budget import read_seconds
 from fedaction.runs.controls import ControlResult, add_alone, has_controls, sum_up_controls, write_controls
 from fedaction.runs.judge import judge
-from fedaction.runs.metrics import Row, metric_name, read_rows
+from fedaction.runs.metrics import Row, metric_name, read_rows, read_seconds
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.runs.stop import is_over

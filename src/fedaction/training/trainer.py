@@ -35,7 +35,7 @@ from fedaction.federation.tree import tensors_of
 from fedaction.methods.distillation import distillation
 from fedaction.models.layers import Dropout, initialise
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, prune, save_checkpoint
-from fedaction.runs.metrics import MetricsFile, Row
+from fedaction.runs.metrics import MetricsFile, Row, read_seconds
 from fedaction.server.state import FederationState
 from fedaction.training.distil_recipe import DistilSettings
 
@@ -91,15 +91,8 @@ def log_seconds(folder: Path, epoch: int, train: float, total: float) -> None:
 
 
 def seconds_of(folder: Path) -> float:
-    """Wall seconds that a stage took. Epochs done again after a crash count once."""
-    path, epochs = folder / "clock.jsonl", dict[int, float]()
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            entry = json.loads(line)
-            epochs[entry["round"]] = entry["total"]
-        except (json.JSONDecodeError, KeyError, TypeError):
-            continue  # torn by a kill
-    return round(sum(epochs.values()), 3)
+    """Wall seconds that a stage took."""
+    return round(sum(read_seconds(folder / "clock.jsonl", "total").values()), 3)
 
 
 class Pretraining:
