@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from fedaction.data.inputs import Input
 from fedaction.data.layout import Layout
 from fedaction.data.samples import Samples
 
@@ -44,6 +45,8 @@ class ClientData:
     test: Samples
     validation: Samples | None = None
     """Kept out of training to choose a checkpoint and when to stop; None: there are none."""
+    input: Input | None = None
+    """How recordings became samples, for those who use what was trained; None: that is not known."""
 
     def tested_on(self, split: Split) -> ClientData:
         """The client with another split in the place of its test."""
