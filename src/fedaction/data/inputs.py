@@ -18,7 +18,7 @@ class Input(BaseModel):
     kind: Kind
     """What recordings are."""
     shape: Annotated[tuple[PositiveInt, ...], Field(strict=False)]
-    """Of one sample: skeletons (bodies M, frames T, joints V, coordinates C), signals (T, channels), features (F,)."""
+    """Of one sample: skeletons (bodies M, frames T, joints V, coordinates C), signals (T, C), features (F,)."""
     device: str = ""
     """Signals and features: what recorded them, such as "watch"; empty: it has no name of its own."""
     rate_hz: PositiveFloat | None = None
@@ -34,7 +34,7 @@ class Input(BaseModel):
     extractor: dict[str, Any] | None = None
     """Features: what they were made with, as a feature store's provenance says it."""
     scale: Literal["none", "unit", "client"] = "none"
-    """Features, signals: as they are; each by its own size; or by `mean` and `factor` of the client's training samples."""
+    """Features, signals: as they are; each by its own size; or by `mean` and `factor` of a client's training data."""
     mean: Annotated[tuple[float, ...], Field(strict=False)] = ()
     """With scale "client": subtracted from each feature or channel."""
     factor: Annotated[tuple[float, ...], Field(strict=False)] = ()
