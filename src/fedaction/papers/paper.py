@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic
 
+from fedaction.federation.files import read_json
 from fedaction.methods import METHODS
 from fedaction.papers.cells import Draft, Workbench
 from fedaction.papers.item import Item, ItemRow
 from fedaction.papers.measure import read_accuracies, read_curves, read_landscape
 from fedaction.papers.outcome import Value
 from fedaction.papers.setting import S
-from fedaction.papers.work import Work
+from fedaction.papers.work import Run, Work
 
 
 class Paper(ABC, Generic[S]):
@@ -105,18 +106,32 @@ class Paper(ABC, Generic[S]):
 
 
 def _note_controls(draft: Draft[Any]) -> list[str]:
-    """What a table on real recordings must be compared with, where all its runs learn from labels of one split."""
-    recipes = [cell.runs[0].recipe for cell in draft.cells if cell.runs]
+    """What a table on real recordings must be compared with, for each split of a dataset that its runs learn from."""
+    by_data: dict[str, list[Run]] = {}
+    for cell in draft.cells:
+        if cell.runs:
+            by_data.setdefault(cell.row.data, []).append(cell.runs[0])
+    return [note for data, runs in by_data.items() for note in _note_split(draft, data, runs)]
+
+
+def _note_split(draft: Draft[Any], data: str, runs: Sequence[Run]) -> list[str]:
+    """The commonest class, a ridge classifier, and how uncertain the test is; nothing where runs differ in the split."""
+    recipes = [run.recipe for run in runs]
     splits = {(recipe.run.data, recipe.run.data_seed, recipe.run.unseen, recipe.source) for recipe in recipes}
     if len(splits) != 1 or any(METHODS[recipe.run.method].overrides("task") for recipe in recipes):
         return []
     words = {"majority": "always the commonest class", "ridge": "a ridge classifier on the input"}
-    found = draft.bench.controls(recipes[0])
-    return [
-        f"On the same split, {words[name]}: {100 * result['mean']:.1f} % on the mean over clients "
+    place = f"On the split of {data}" if data else "On the same split"
+    notes = [
+        f"{place}, {words[name]}: {100 * result['mean']:.1f} % on the mean over clients "
         f"({', '.join(f'{client} {100 * value:.1f}' for client, value in result['clients'].items())})."
-        for name, result in found.items()
+        for name, result in draft.bench.controls(recipes[0]).items()
     ]
+    intervals = [read_json(run.folder / "result.json")["interval"] for run in runs]
+    widths = [50 * (high - low) for low, high in filter(None, intervals)]
+    if widths:
+        notes.append(f"{place}, other test samples would move a mean by up to {max(widths):.1f} points (95 %).")
+    return notes
 
 
 def note_stand_ins(stand_ins: Mapping[str, str]) -> str:
