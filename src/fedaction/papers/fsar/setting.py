@@ -35,7 +35,7 @@ _SCALES: dict[Scale, dict[str, Any]] = {
 
 # Real recordings at the small scale: recipes/fsar/real.toml, with fewer evaluations.
 _REAL: dict[str, Any] = {
-    **{"rounds": 60, "local_epochs": 4, "evaluate_every": 4, "frames": 50, "batch_size": 32, "lr": 0.02},
+    **{"rounds": 80, "local_epochs": 4, "evaluate_every": 4, "frames": 50, "batch_size": 32, "lr": 0.01},
     **{"model_width": 16, "model_last": 0, "model_units": (4, 3, 3), "model_projection": 0},
 }
 
