@@ -115,7 +115,7 @@ def _note_controls(draft: Draft[Any]) -> list[str]:
 
 
 def _note_split(draft: Draft[Any], data: str, runs: Sequence[Run]) -> list[str]:
-    """The commonest class, a ridge classifier, and how uncertain the test is; nothing where runs differ in the split."""
+    """The commonest class, a ridge classifier, how uncertain the test is; nothing where runs differ in the split."""
     recipes = [run.recipe for run in runs]
     splits = {(recipe.run.data, recipe.run.data_seed, recipe.run.unseen, recipe.source) for recipe in recipes}
     if len(splits) != 1 or any(METHODS[recipe.run.method].overrides("task") for recipe in recipes):

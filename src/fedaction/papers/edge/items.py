@@ -60,11 +60,12 @@ def _tasks(dataset: str, *hours: float) -> tuple[ItemRow, ...]:
 
 
 def _accuracies(dataset: str, *values: tuple[float, float]) -> tuple[ItemRow, ...]:
-    """Rows of Table III, and two that it lacks: as many epochs as the clients have, and a network that knows nothing."""
+    """Rows of Table III, and two that it lacks: as many epochs as clients have, and a network that knows nothing."""
     pairs = zip(TASKS.items(), values, strict=True)
     rows = [ItemRow((dataset, task), method, {}, pair, data=dataset) for (task, method), pair in pairs]
     longer = ItemRow((dataset, "no clients*"), "central", {"local_epochs": 3}, (None, None), data=dataset)
-    blank = ItemRow((dataset, "synchronous, random weights"), "fedavg", {"pretrained": ""}, (None, None), data=dataset)
+    label = (dataset, "synchronous, random weights")
+    blank = ItemRow(label, "fedavg", {"pretrained": ""}, (None, None), data=dataset)
     return (rows[0], longer, *rows[1:], blank)
 
 
@@ -159,8 +160,8 @@ EDGE_ITEMS = (
             *_accuracies(UCF101, (85.7, 91.1), (84.3, 89.3), (84.4, 89.5)),
         ),
         "Means over the clients' test sets, all under the server's model.",
-        "Not in the paper: no clients* has three epochs in each round, as each client has (the row above it has one, so "
-        "80 at the paper's scale); random weights are what the student must beat.",
+        "Not in the paper: no clients* has three epochs in each round, as each client has (the row above it has one, "
+        "so 80 at the paper's scale); random weights are what the student must beat.",
         numeral="III",
         heads=("dataset", "task"),
     ),
