@@ -1,8 +1,10 @@
 """The command: what it prints where, its exit status, what it leaves behind."""
 
+import csv
 import io
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -18,7 +20,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from fedaction import __version__
-from fedaction.cli import _table, app
+from fedaction.cli import app
+from fedaction.cli.results import result_tables
+from fedaction.federation.order import natural_key
+from fedaction.federation.recipes import PACKAGED
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import load_recipe
 
@@ -307,15 +312,24 @@ def test_a_report_of_what_is_not_a_run_is_an_error(tmp_path):
 
 def test_recipes_are_listed_with_what_they_are(home):
     found = only(fedaction("recipes", "--json").stdout)["recipes"]
-    assert found == [{"recipe": "recipes/small/two.toml", "about": "Two clients, for the tests."}]
+    assert found[-1] == {"recipe": "recipes/small/two.toml", "about": "Two clients, for the tests."}
+    about = {item["recipe"]: item["about"] for item in found}
+    assert about["fsar/demo"].startswith("FSAR beside plain averaging: five skeleton clients")
     table = fedaction("recipes").stdout
-    assert "recipes/small/two.toml" in table and "Two clients, for the tests." in table
+    for item in found:
+        assert f"{item['recipe']} " in table and item["about"] in table  # whole, though this is no terminal
 
 
-def test_recipes_says_where_to_run_it(tmp_path, monkeypatch):
+def test_recipes_come_with_the_package_and_one_can_be_printed_and_copied(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = fedaction("recipes")
-    assert result.exit_code == 2 and "no folder `recipes` here" in flat(result.stderr)
+    printed = fedaction("recipes", "fsar/demo").stdout
+    assert printed == (PACKAGED / "fsar" / "demo.toml").read_text()
+    assert fedaction("recipes", "recipes/fsar/demo.toml", "--copy", "my.toml").exit_code == 0
+    assert (tmp_path / "my.toml").read_text() == printed
+    again = fedaction("recipes", "fsar/demo", "--copy", "my.toml")
+    assert again.exit_code == 2 and "my.toml exists" in flat(again.stderr)
+    absent = fedaction("recipes", "fsar/dmeo")
+    assert absent.exit_code == 2 and "did you mean fsar/demo" in flat(absent.stderr) and absent.stdout == ""
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -355,20 +369,129 @@ def test_user_text_is_not_read_as_markup(tmp_path, value):
 
 
 def test_every_key_is_listed_with_its_default():
-    result = CliRunner().invoke(app, ["recipes", "--keys"], env={"COLUMNS": "160"})
+    result = fedaction("recipes", "--keys", "all")
     assert result.exit_code == 0
     for words in ("clients_per_round", "ats_coefficients", "stage_layouts", "store_paths", "(must be given)"):
         assert words in result.stdout
 
 
+def test_keys_are_asked_for_by_who_reads_them():
+    short = fedaction("recipes", "--keys").stdout
+    assert len(short.splitlines()) < 60 and 'method = "fsar"' in short and "`--keys all`" in short
+    one = fedaction("recipes", "--keys", "lr").stdout
+    assert "Learning rate of the clients' optimiser." in one and "momentum" not in one
+    run = only(fedaction("recipes", "--keys", "run", "--json").stdout)["keys"]
+    assert list(run) == ["run"] and run["run"]["rounds"] == {
+        "default": "20",
+        "about": "How often the server combines updates.",
+    }
+    wrong = fedaction("recipes", "--keys", "fsra")
+    assert wrong.exit_code == 2 and "did you mean 'fsar'?" in flat(wrong.stderr)
+
+
+# Tables
+
+
+def study(clients: dict[str, float], run: str = "runs/one", **more: object) -> dict[str, object]:
+    found = {"run": run, "method": "fedavg", "clients": clients, "n": dict.fromkeys(clients, 9), "mean": 0.5}
+    found |= {"std": None, "seconds": 3.0, "bytes_up": 1e6, "bytes_down": 2e6, "interval": (0.4, 0.6)}
+    return found | {"balanced_accuracy": 0.123, "macro_f1": 0.456, **more}
+
+
+def printed(studies: list[dict[str, object]], width: int | None) -> list[str]:
+    console = Console(width=width or 10_000, file=io.StringIO())
+    for table in result_tables(studies, named=True, width=width):
+        console.print(table)
+    return console.file.getvalue().splitlines()
+
+
 def test_rows_of_a_table_stay_together_on_a_narrow_terminal():
     """A label that is folded moves its own values along, and nobody else's."""
-    study = {"run": "r", "method": "fedavg", "clients": {"a-long-name-of-a-clinic": 0.5}, "n": {}, "mean": 0.5}
-    study |= {"std": None, "seconds": 3.0, "bytes_up": 1e6, "bytes_down": 2e6, "interval": (0.4, 0.6)}
-    study |= {"balanced_accuracy": 0.123, "macro_f1": 0.456}
     for width in (28, 80):
-        console = Console(width=width, file=io.StringIO())
-        console.print(_table([study], "method"))
-        lines = console.file.getvalue().splitlines()
+        lines = printed([study({"a-long-name-of-a-clinic": 0.5}, run="", n={})], width)
         rows = {label: next(line for line in lines if label in line) for label in ("balanced", "macro-F1", "seconds")}
         assert "12.3" in rows["balanced"] and "45.6" in rows["macro-F1"] and " 3 " in rows["seconds"]
+
+
+FORTY = {f"inertial-{place}-of-the-clinic-in-the-north": number / 40 for number, place in enumerate(range(40))}
+
+
+@pytest.mark.parametrize("width", [80, 120, None])
+def test_forty_clients_and_eight_runs_are_whole_and_in_order(width):
+    runs = [study(FORTY, run=f"runs/a-rather-long-name-{number}") for number in range(8)]
+    lines = printed(runs, width)
+    if width:
+        assert max(map(len, lines)) <= width
+    names = [found[0] for line in lines if (found := re.findall(r"inertial-\S+", line))]
+    tables = len(names) // 40
+    assert names == sorted(FORTY, key=lambda name: int(name.split("-")[1])) * tables  # whole, 2 before 10
+    assert (tables == 1) is (width is None)
+    assert "…" not in "".join(lines)
+    for number in range(8):
+        assert any(f"runs/a-rather-long-name-{number}" in line for line in lines)
+
+
+def test_a_thousand_clients_are_quantiles_on_a_terminal_and_rows_in_a_file():
+    clients = {f"phone-{number}": number / 1000 for number in range(1001)}
+    terminal, file = printed([study(clients)], 80), printed([study(clients)], None)
+    assert len(terminal) < 25 and "1001 clients" in "".join(terminal)
+    values = {label: next(line for line in terminal if label in line) for label in ("worst", "median", "best")}
+    assert " 0.0 " in values["worst"] and " 50.0 " in values["median"] and " 100.0 " in values["best"]
+    assert sum("phone-" in line for line in file) == 1001
+
+
+def test_compare_as_csv_has_a_line_for_each_client_of_each_run(done):
+    folder, result = done
+    lines = list(csv.DictReader(io.StringIO(fedaction("compare", folder, "--csv").stdout)))
+    expected = only(result.stdout)
+    assert {(line["method"], line["client"]) for line in lines} == {
+        (method, client) for method in ("fsar", "fedavg", "majority", "ridge") for client in CLIENTS
+    }
+    for line in lines:
+        if line["method"] == "fsar":
+            assert float(line["accuracy"]) == expected["clients"][line["client"]] and line["run"] == str(folder)
+            assert int(line["n"]) == expected["n"][line["client"]]
+
+
+@pytest.mark.parametrize(
+    ("names", "ordered"),
+    [
+        (["c10", "c2", "c1"], ["c1", "c2", "c10"]),
+        (["a-10-b-2", "a-9-b-10", "a-9-b-9", "b", "a"], ["a", "a-9-b-9", "a-9-b-10", "a-10-b-2", "b"]),
+        (["x007", "x7", "x08", "10", "9" * 5000], ["10", "9" * 5000, "x007", "x7", "x08"]),
+    ],
+)
+def test_names_sort_as_people_count(names, ordered):
+    assert sorted(names, key=natural_key) == ordered
+
+
+# Folders
+
+
+def test_runs_started_at_once_take_folders_of_their_own(home):
+    """Real processes, which all ask for a folder in the same instant."""
+    code = """
+import sys, time
+from pathlib import Path
+from fedaction.federation.files import take_folder
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(30):
+    with take_folder(Path("runs"), "demo") as folder:
+        (folder / "mine").touch(exist_ok=False)
+        print(folder.name, flush=True)
+"""
+    start = [sys.executable, "-c", code]
+    racers = [subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for racer in racers:
+        assert racer.stdout and racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin
+        print(file=racer.stdin, flush=True)
+    taken = [name for racer in racers for name in racer.communicate(timeout=60)[0].split()]
+    assert sorted(taken, key=natural_key) == [f"demo-{number}" for number in range(1, 91)]
+
+
+def test_a_run_that_cannot_start_gives_its_folder_back(home):
+    assert fedaction("run", RECIPE_PATH, "--set", "model_graph=round").exit_code == 2
+    assert not (home / "runs").exists()

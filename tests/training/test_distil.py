@@ -308,7 +308,7 @@ def test_the_resolved_recipe_reads_back_as_itself(arrays):
 
 
 def test_the_recipe_of_the_project_is_read():
-    recipe = load_distil_recipe(Path(__file__).parents[2] / "recipes" / "edge" / "distil.toml")
+    recipe = load_distil_recipe("edge/distil")
     assert recipe.settings.name == "edge-distil" and recipe.settings.chain == (34, 26, 18)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,8 +20,12 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
+
+from fedaction.federation.files import take_folder
 
 Loaded = TypeVar("Loaded")
+_UNLIMITED = 100_000  # cells in a line of a file
 _LOGGED_FROM = 1000  # work on fewer files or recordings has no lines in a log
 
 err = Console(stderr=True)
@@ -142,6 +146,13 @@ def join_overrides(overrides: list[str], **options: str) -> list[str]:
     return [*overrides, *(f"{key}={value}" for key, value in options.items() if value)]
 
 
+def show(*tables: Table) -> None:
+    """Prints tables: as wide as a terminal, but in a file or a pipe as wide as they need, with nothing cut off."""
+    console = out if out.is_terminal else Console(width=_UNLIMITED)
+    for table in tables:
+        console.print(table)
+
+
 def say(text: str, console: Console = out) -> None:
     """Prints a line as it is: no markup, no colours, no breaks."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -158,9 +169,6 @@ def fail(message: str) -> typer.Exit:
     return typer.Exit(2)
 
 
-def free_folder(parent: Path, name: str) -> Path:
-    """The first of NAME-1, NAME-2, ... that is not there yet."""
-    number = 1
-    while (parent / f"{name}-{number}").exists():
-        number += 1
-    return parent / f"{name}-{number}"
+def run_folder(given: Path | None, name: str) -> AbstractContextManager[Path]:
+    """The directory of a run: the one that was given, or a new one in `runs` that no other run has."""
+    return take_folder(Path("runs"), name) if given is None else nullcontext(given)

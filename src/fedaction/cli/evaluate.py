@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, join_overrides, out, report_progress, say
+from fedaction.cli.common import JsonFlag, join_overrides, report_progress, say, show
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.training.evaluate import EvaluateResult
@@ -62,9 +62,9 @@ def evaluate(
     if as_json:
         print(json.dumps(result))
         return
-    out.print(_table(result))
+    show(_table(result))
     if result["perturb"]:
-        out.print(_perturbations(result))
+        show(_perturbations(result))
     if folder is not None:
         say(f"result: {folder / 'result.json'}")
 
