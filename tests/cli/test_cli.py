@@ -21,8 +21,10 @@ from typer.testing import CliRunner
 
 from fedaction import __version__
 from fedaction.cli import app
+from fedaction.cli.pace import Pace, say_duration
 from fedaction.cli.results import result_tables
-from fedaction.federation.order import natural_key
+from fedaction.federation.order import natural_key, order_names
+from fedaction.federation.progress import Quiet, tell_of
 from fedaction.federation.recipes import PACKAGED
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import load_recipe
@@ -413,7 +415,7 @@ def test_rows_of_a_table_stay_together_on_a_narrow_terminal():
         assert "12.3" in rows["balanced"] and "45.6" in rows["macro-F1"] and " 3 " in rows["seconds"]
 
 
-FORTY = {f"inertial-{place}-of-the-clinic-in-the-north": number / 40 for number, place in enumerate(range(40))}
+FORTY = {name: 0.5 for name in sorted(f"inertial-{number}-of-the-clinic-in-the-north" for number in range(40))}
 
 
 @pytest.mark.parametrize("width", [80, 120, None])
@@ -462,7 +464,8 @@ def test_compare_as_csv_has_a_line_for_each_client_of_each_run(done):
     ],
 )
 def test_names_sort_as_people_count(names, ordered):
-    assert sorted(names, key=natural_key) == ordered
+    assert sorted(names, key=natural_key) == ordered == order_names(sorted(names))
+    assert order_names(["kitchen", "gym", "kitchen"]) == ["kitchen", "gym"]  # as somebody has put them
 
 
 # Folders
@@ -495,3 +498,75 @@ for _ in range(30):
 def test_a_run_that_cannot_start_gives_its_folder_back(home):
     assert fedaction("run", RECIPE_PATH, "--set", "model_graph=round").exit_code == 2
     assert not (home / "runs").exists()
+
+
+# Time left
+
+
+def test_a_pace_says_how_long_the_rest_takes():
+    now = [100.0]
+    pace = Pace(10, 60, lambda: now[0])  # resumed after 10
+    assert pace.seconds_left is None and pace.say_left() == ""
+    now[0] += 30
+    pace.advance(20)  # ten in 30 s: forty more take 120
+    assert pace.seconds_left == pytest.approx(120) and pace.say_left() == "about 2 min left"
+    now[0] += 20
+    assert pace.seconds_left == pytest.approx(100)  # while nothing is reported, the time goes on
+    pace.advance(60)
+    assert pace.say_left() == ""
+
+
+def test_a_pace_follows_a_change_of_speed():
+    now = [0.0]
+    pace = Pace(0, 1000, lambda: now[0])
+    for done in range(1, 101):
+        now[0] += 10 if done <= 50 else 1  # the first are slow
+        pace.advance(done)
+    assert pace.seconds_left == pytest.approx(900, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (7, "7 s"), (44, "40 s"), (89, "90 s"), (100, "2 min"), (3000, "50 min"), (9000, "2.5 h")],
+)
+def test_times_are_said_as_people_say_them(seconds, words):
+    assert say_duration(seconds) == words
+
+
+def test_a_log_says_how_long_the_rest_takes_and_what_is_done_from_the_start(home):
+    more = ("--set", "rounds=3", "--set", "baselines=[]")
+    said = fedaction("run", RECIPE_PATH, "--out", "here", *more).stderr.splitlines()
+    assert said[:2] == [f"loading PyTorch and the recipe {RECIPE_PATH} ...", "run directory: here"]
+    lines = [line for line in said if line.startswith("fsar: round")]
+    assert len(lines) == 3
+    assert re.fullmatch(r"fsar: round 1 of 3, accuracy [0-9.]+%, about \d+ s left", lines[0])
+    assert re.fullmatch(r"fsar: round 3 of 3, accuracy [0-9.]+%", lines[2])
+
+
+def test_the_stage_tells_of_every_recording_it_makes():
+    source = load_recipe("fsar/demo", ["stage_train=[300, 20]", "stage_clients=3", "stage_test=7", "frames=8"]).source
+    told: list[tuple[int, int]] = []
+    clients = source.load(0, lambda done, total: told.append((done, total)))
+    total = sum(len(client.train) + len(client.test) for client in clients)
+    assert told[-1] == (total, total) == (641, 641) and told == sorted(told)
+    assert told[0] == (256, total)  # before the first client is done
+
+
+def test_work_done_in_parts_is_shown_in_parts():
+    class Told(Quiet):
+        def __init__(self) -> None:
+            self.calls: list[tuple[object, ...]] = []
+
+        def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
+            self.calls.append(("start", label, total))
+
+        def advance(self, label: str, done: int, value: float | None = None) -> None:
+            self.calls.append((label, done))
+
+    told = Told()
+    tell = tell_of(told, "data")
+    for done, total in ((1, 2), (2, 2), (5, 9), (9, 9), (4, 9)):
+        tell(done, total)
+    expected: list[tuple[object, ...]] = [("start", "data", 2), ("data", 1), ("data", 2)]
+    expected += [("start", "data, part 2", 9), ("data, part 2", 5), ("data, part 2", 9)]
+    assert told.calls == [*expected, ("start", "data, part 3", 9), ("data, part 3", 4)]

@@ -17,6 +17,7 @@ from fedaction.cli.bench import bench_app
 from fedaction.cli.common import (
     JsonFlag,
     RunDir,
+    announce,
     err,
     fail,
     join_overrides,
@@ -71,6 +72,7 @@ def run(
     Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, result.json and report.html;
     a run that was interrupted is resumed with `fedaction resume DIR`.
     """
+    announce(f"loading PyTorch and the recipe {recipe}")
     from fedaction.runs.recipe import load_recipe
 
     overrides = join_overrides(overrides, seeds=seeds and f"[{seeds}]", engine=engine, device=device)
@@ -89,6 +91,7 @@ def run(
 @app.command()
 def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
     """Resume a run where it stopped: the result is the same to the last bit."""
+    announce(f"loading PyTorch and {folder}")
     from fedaction.report import resume_and_report
 
     _carry_out(partial(resume_and_report, folder), folder, as_json)

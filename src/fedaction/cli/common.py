@@ -18,15 +18,16 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
 
+from fedaction.cli.pace import Pace, TimeLeftColumn
 from fedaction.federation.files import take_folder
 
 Loaded = TypeVar("Loaded")
 _UNLIMITED = 100_000  # cells in a line of a file
 _LOGGED_FROM = 1000  # work on fewer files or recordings has no lines in a log
+_LOGGED_AFTER = 2.0  # seconds; nor has work without a unit (data, controls) that is done sooner
 
 err = Console(stderr=True)
 out = Console()
@@ -36,14 +37,14 @@ RunDir = Annotated[Path, typer.Argument(help="A run directory.", exists=True, fi
 
 
 def bars() -> Progress:
-    """Progress bars on standard error. Their tasks have two texts: the `unit` of what is counted, and a `result`."""
+    """Progress bars on standard error. Their tasks have the `unit` of what is counted, a `result` and a `pace`."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[unit]}"),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TimeLeftColumn(),
         TextColumn("{task.fields[result]}"),
         console=err,
         disable=not err.is_terminal,
@@ -58,13 +59,15 @@ def is_tenth(done: int, total: int) -> bool:
 @contextmanager
 def show_progress(label: str, unit: str) -> Generator[Callable[[int, int], None]]:
     """A bar for one piece of work on many `unit`s; gives its callback, called with what is done and what there is."""
+    pace = Pace(0, None)
     with bars() as shown:
-        task = shown.add_task(label, total=None, unit=unit, result="")
+        task = shown.add_task(label, total=None, unit=unit, result="", pace=pace)
 
         def progress(done: int, total: int) -> None:
+            pace.advance(done, total)
             shown.update(task, completed=done, total=total)
             if total >= _LOGGED_FROM and is_tenth(done, total):
-                say(f"{label}: {done} of {total} {unit}", err)
+                _log(f"{label}: {done} of {total} {unit}", pace.say_left())
 
         yield progress
 
@@ -92,7 +95,7 @@ class Bar:
 
     def __init__(self) -> None:
         self._bars = bars()
-        self._work: dict[str, tuple[TaskID, int, str, str]] = {}  # by label: its bar, total, unit and metric
+        self._work: dict[str, tuple[TaskID, Pace, str, str]] = {}  # by label: its bar, pace, unit and metric
 
     def __enter__(self) -> Bar:
         self._bars.start()
@@ -103,18 +106,23 @@ class Bar:
 
     def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
         """See `Progress`."""
-        task = self._bars.add_task(label, total=total, completed=done, result="", unit=f"{unit}s" if unit else "")
-        self._work[label] = task, total, unit, metric
+        pace = Pace(done, total)
+        units = f"{unit}s" if unit else ""
+        task = self._bars.add_task(label, total=total, completed=done, result="", unit=units, pace=pace)
+        self._work[label] = task, pace, unit, metric
 
     def advance(self, label: str, done: int, value: float | None = None) -> None:
         """See `Progress`."""
-        task, total, unit, metric = self._work[label]
+        task, pace, unit, metric = self._work[label]
+        before, total = pace.done, pace.total or done
+        pace.advance(done)
         self._bars.update(task, completed=done)
         result = "" if value is None else f"{metric} {value:.1%}"
         if result:
             self._bars.update(task, result=result)
-        if is_tenth(done, total):
-            say(f"{label}: {unit and f'{unit} '}{done} of {total}{result and f', {result}'}", err)
+        tenth = not err.is_terminal and done * 10 // total > before * 10 // total  # data come many at a time
+        if tenth and (unit or pace.elapsed > _LOGGED_AFTER):
+            _log(f"{label}: {unit and f'{unit} '}{done} of {total}", result, pace.say_left())
 
     def warn(self, message: str) -> None:
         """See `Progress`."""
@@ -151,6 +159,16 @@ def show(*tables: Table) -> None:
     console = out if out.is_terminal else Console(width=_UNLIMITED)
     for table in tables:
         console.print(table)
+
+
+def announce(text: str) -> None:
+    """Says on standard error what is being done, before the seconds that it takes to load torch."""
+    err.print(f"{text} ...", style="dim", highlight=False, markup=False, soft_wrap=True)
+
+
+def _log(*parts: str) -> None:
+    """One line about work that goes on."""
+    say(", ".join(part for part in parts if part), err)
 
 
 def say(text: str, console: Console = out) -> None:

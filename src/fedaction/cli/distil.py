@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, fail, join_overrides, load, report_progress, run_folder, say, show
+from fedaction.cli.common import (
+    JsonFlag,
+    announce,
+    fail,
+    join_overrides,
+    load,
+    report_progress,
+    run_folder,
+    say,
+    show,
+)
 
 if TYPE_CHECKING:
     from fedaction.training.distil import DistilResult
@@ -29,6 +39,7 @@ def distil(
     metrics.jsonl, and result.json. One that was interrupted is resumed by `fedaction distil DIR`; what is finished in
     it is not done again.
     """
+    announce(f"loading PyTorch and {recipe}")
     from fedaction.training.distil import run_distil  # torch takes seconds to load
     from fedaction.training.distil_recipe import load_distil_recipe
 

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.federation.order import natural_key
+from fedaction.federation.order import order_names
 
 MOST_ROWS = 60
 """Clients that a terminal shows one by one; of more it shows quantiles."""
@@ -59,7 +59,7 @@ def result_tables(
     columns = list(_columns(studies, named))
     results = [run for study in studies for run in (study, *study.get("baselines", {}).values())]
     counts = {client: n for result in results for client, n in result.get("n", {}).items()}
-    names = sorted({client for result in results for client in result["clients"]}, key=natural_key)
+    names = order_names(client for result in results for client in result["clients"])
     short = width is not None and len(names) > MOST_ROWS
     rows = {} if short else {name: [str(counts.get(name, ""))] for name in names}
     labels = [*(QUANTILES if short else names), *columns[0].feet]
@@ -93,7 +93,7 @@ def result_csv(studies: Sequence[Study]) -> str:
     for study in studies:
         counts: dict[str, int] = study.get("n", {})
         for column in _columns([study], named=True):
-            for client in sorted(column.clients, key=natural_key):
+            for client in order_names(column.clients):
                 value = column.clients[client]
                 row = [column.run or study["run"], column.method, client, counts.get(client, "")]
                 writer.writerow([*row, "" if value is None else value])
