@@ -570,3 +570,32 @@ def test_work_done_in_parts_is_shown_in_parts():
     expected: list[tuple[object, ...]] = [("start", "data", 2), ("data", 1), ("data", 2)]
     expected += [("start", "data, part 2", 9), ("data, part 2", 5), ("data, part 2", 9)]
     assert told.calls == [*expected, ("start", "data, part 3", 9), ("data, part 3", 4)]
+
+
+# doctor
+
+
+def test_doctor_finds_what_there_is_and_trains(home, monkeypatch):
+    (home / "sets" / "kard").mkdir(parents=True)
+    monkeypatch.setenv("FEDACTION_DATA", str(home / "sets"))
+    monkeypatch.setenv("FEDACTION_CACHE", str(home / "cache"))
+    before = sorted(home.rglob("*"))
+    found = only(fedaction("doctor", "--json").stdout)
+    about = {finding["name"]: finding for finding in found["findings"]}
+    assert found["ok"] is True and "broken" not in {finding["state"] for finding in found["findings"]}
+    assert "one round on cpu" in about["training"]["about"] and "cores" in about["device"]["about"]
+    assert about["FEDACTION_DATA"]["about"].endswith("sets: kard") and "not there yet" in about["cache"]["about"]
+    assert {"torch", "filelock", "av", "onnxruntime", "flwr", "disk", "run folder"} <= about.keys()
+    for finding in found["findings"]:
+        if finding["state"] == "absent":
+            assert "pip install" in finding["about"] or finding["name"] == "FEDACTION_DATA"
+    assert sorted(home.rglob("*")) == before  # nothing is left behind
+
+
+def test_doctor_ends_with_1_where_something_is_broken(home, monkeypatch):
+    monkeypatch.setenv("FEDACTION_DATA", "nowhere")
+    (home / "file").write_text("mine")
+    monkeypatch.setenv("FEDACTION_CACHE", str(home / "cache"))
+    result = fedaction("doctor")
+    assert result.exit_code == 1 and "broken: FEDACTION_DATA" in result.stdout
+    assert "nowhere is not a folder" in result.stdout and "one round on cpu" in result.stdout

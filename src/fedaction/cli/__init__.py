@@ -30,9 +30,11 @@ from fedaction.cli.common import (
 )
 from fedaction.cli.data import data_app
 from fedaction.cli.distil import distil
+from fedaction.cli.doctor import doctor
 from fedaction.cli.evaluate import evaluate
 from fedaction.cli.export import export
 from fedaction.cli.features import features
+from fedaction.cli.init import init
 from fedaction.cli.paper import paper
 from fedaction.cli.predict import predict
 from fedaction.cli.recipes import recipes
@@ -153,7 +155,7 @@ def report(
     say(str(load(write_report, folder, to)))
 
 
-for _command in (analyse, paper, features, distil, evaluate, export, predict, recipes):
+for _command in (analyse, paper, features, distil, evaluate, export, predict, recipes, init, doctor):
     app.command()(_command)
 
 

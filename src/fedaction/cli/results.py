@@ -101,11 +101,16 @@ def result_csv(studies: Sequence[Study]) -> str:
 
 
 def _columns(studies: Sequence[Study], named: bool) -> Iterator[ResultColumn]:
+    """Every run's, with the study that it is of, then the controls of all of them, equal ones once."""
+    controls: list[ResultColumn] = []
     for study in studies:
         for result in (study, *study.get("baselines", {}).values()):
-            yield ResultColumn(result["method"], result["run"] if named else "", result["clients"], _feet(result))
+            yield ResultColumn(result["method"], study["run"] if named else "", result["clients"], _feet(result))
         for name, control in study.get("controls", {}).items():
-            yield ResultColumn(name, "", control["clients"], {"mean": _percent(control["mean"])})
+            column = ResultColumn(name, "", control["clients"], {"mean": _percent(control["mean"])})
+            if column not in controls:
+                controls.append(column)
+    yield from controls
 
 
 def _fit(
