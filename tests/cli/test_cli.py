@@ -594,7 +594,6 @@ def test_doctor_finds_what_there_is_and_trains(home, monkeypatch):
 
 def test_doctor_ends_with_1_where_something_is_broken(home, monkeypatch):
     monkeypatch.setenv("FEDACTION_DATA", "nowhere")
-    (home / "file").write_text("mine")
     monkeypatch.setenv("FEDACTION_CACHE", str(home / "cache"))
     result = fedaction("doctor")
     assert result.exit_code == 1 and "broken: FEDACTION_DATA" in result.stdout

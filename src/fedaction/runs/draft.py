@@ -170,8 +170,8 @@ def _skeleton_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
         {"rounds": rounds, "local_epochs": epochs, "batch_size": batch, "lr": 0.02}
         | {"model_width": 16, "model_last": 0, "model_projection": 0, "model_units": [4, 3, 3]},
         [
-            "As long as five public datasets of some hundreds of recordings took to their end (docs/fsar.md): 60 rounds,",
-            f"{_SKELETON_STEPS} local steps at the middle one. Here the middle client has {size} recordings to train on;",
+            "As long as five public datasets of some hundreds of recordings took to their end (docs/fsar.md): 60",
+            f"rounds, {_SKELETON_STEPS} local steps at the middle one. Here the middle client trains on {size};",
             "that it is enough for your data has not been measured. The network is ST-GCN at FSAR's quarter width.",
         ],
     )
