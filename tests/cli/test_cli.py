@@ -21,8 +21,10 @@ from typer.testing import CliRunner
 
 from fedaction import __version__
 from fedaction.cli import app
+from fedaction.cli.common import Bar
 from fedaction.cli.pace import Pace, say_duration
 from fedaction.cli.results import result_tables
+from fedaction.federation.files import LOCK
 from fedaction.federation.order import natural_key, order_names
 from fedaction.federation.progress import Quiet, tell_of
 from fedaction.federation.recipes import PACKAGED
@@ -188,6 +190,7 @@ def test_engine_device_and_overrides_reach_the_run(home):
         (("--set", "ruonds=3"), ("there is no key 'ruonds'", "did you mean 'rounds'?", "recipes/small/two.toml")),
         (("--set", "lr=-1"), ("lr", "greater than 0", "got -1")),
         (("--set", "lr"), ("--set takes key=value",)),
+        (("--set", "lr=0.1\nrounds=1"), ("--set takes one key=value",)),
         (("--engine", "warp"), ("engine", "sequential", "got 'warp'")),
         (("--seeds", "1,1"), ("a seed is named twice",)),
         (("--seeds", "one"), ("seeds",)),
@@ -244,6 +247,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_left_alone(home):
 
 def test_an_empty_folder_is_used(home):
     (home / "empty").mkdir()
+    (home / "empty" / LOCK).touch()  # of a run that was killed before it had written anything
     options = ("--set", "rounds=1", "--set", "baselines=[]")
     assert fedaction("run", RECIPE_PATH, "--out", "empty", *options).exit_code == 0
     assert (home / "empty" / "result.json").is_file()
@@ -317,9 +321,11 @@ def test_recipes_are_listed_with_what_they_are(home):
     assert found[-1] == {"recipe": "recipes/small/two.toml", "about": "Two clients, for the tests."}
     about = {item["recipe"]: item["about"] for item in found}
     assert about["fsar/demo"].startswith("FSAR beside plain averaging: five skeleton clients")
-    table = fedaction("recipes").stdout
+    table = CliRunner().invoke(app, ["recipes"], env={"COLUMNS": None}).stdout
     for item in found:
-        assert f"{item['recipe']} " in table and item["about"] in table  # whole, though this is no terminal
+        assert f"{item['recipe']} " in table and item["about"] in table  # whole, since this is no terminal
+    narrow = CliRunner().invoke(app, ["recipes"], env={"COLUMNS": "60"}).stdout
+    assert max(map(len, narrow.splitlines())) <= 60 and "recipes/small/two.toml" in narrow
 
 
 def test_recipes_come_with_the_package_and_one_can_be_printed_and_copied(tmp_path, monkeypatch):
@@ -541,6 +547,20 @@ def test_a_log_says_how_long_the_rest_takes_and_what_is_done_from_the_start(home
     assert len(lines) == 3
     assert re.fullmatch(r"fsar: round 1 of 3, accuracy [0-9.]+%, about \d+ s left", lines[0])
     assert re.fullmatch(r"fsar: round 3 of 3, accuracy [0-9.]+%", lines[2])
+
+
+def test_a_log_has_ten_lines_and_one_more_after_a_slow_first_round(capsys):
+    for seconds, first in ((0, 10), (120, 1)):
+        with Bar() as bar:
+            bar.start("fsar", 0, 100, unit="round", metric="accuracy")
+            pace = bar._work["fsar"][1]
+            pace.start -= seconds
+            pace._steps[0] = (pace.start, 0)
+            for done in range(1, 101):
+                bar.advance("fsar", done)
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 10 + (first == 1) and lines[0].startswith(f"fsar: round {first} of 100")
+        assert first != 1 or lines[0].endswith(", about 3.3 h left")
 
 
 def test_the_stage_tells_of_every_recording_it_makes():

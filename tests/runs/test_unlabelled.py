@@ -84,7 +84,8 @@ def test_a_bar_says_what_is_counted_and_measured_as_it_was_told(capsys: pytest.C
     assert lines == [
         "some round: round 1 of 1, recall at 1 25.0%",
         "some epoch: epoch 1 of 1, accuracy 25.0%",
-    ]  # what has no name and is done at once is not worth a line
+        "some : 1 of 1",
+    ]
 
 
 def test_clips_are_cut_from_the_middle():

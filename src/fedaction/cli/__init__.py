@@ -27,6 +27,7 @@ from fedaction.cli.common import (
     run_folder,
     say,
     show,
+    table_width,
 )
 from fedaction.cli.data import data_app
 from fedaction.cli.distil import distil
@@ -39,6 +40,7 @@ from fedaction.cli.paper import paper
 from fedaction.cli.predict import predict
 from fedaction.cli.recipes import recipes
 from fedaction.cli.results import result_csv, result_tables
+from fedaction.federation.files import is_empty
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -80,7 +82,7 @@ def run(
     overrides = join_overrides(overrides, seeds=seeds and f"[{seeds}]", engine=engine, device=device)
     parsed = load(load_recipe, recipe, overrides)
     with run_folder(folder, parsed.run.name) as home:
-        if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        if home.exists() and (not home.is_dir() or not is_empty(home)):
             raise fail(
                 f"{home} exists and is not empty; choose another --out, or resume it with `fedaction resume {home}`"
             )
@@ -140,7 +142,7 @@ def compare(
     if as_csv:
         print(result_csv(studies), end="")
         return
-    show(*result_tables(studies, named=True, when=when, width=out.width if out.is_terminal else None))
+    show(*result_tables(studies, named=True, when=when, width=table_width()))
     _say_warnings(warnings)
 
 
@@ -165,7 +167,7 @@ def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))
         return
-    show(*result_tables([result], width=out.width if out.is_terminal else None))
+    show(*result_tables([result], width=table_width()))
     _say_warnings(result["warnings"])
     say(f"report: {Path(result['run']) / 'report.html'}")
 

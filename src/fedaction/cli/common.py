@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,11 +24,13 @@ from rich.table import Table
 
 from fedaction.cli.pace import Pace, TimeLeftColumn
 from fedaction.federation.files import take_folder
+from fedaction.federation.progress import CONTROLS, DATA
 
 Loaded = TypeVar("Loaded")
 _UNLIMITED = 100_000  # cells in a line of a file
 _LOGGED_FROM = 1000  # work on fewer files or recordings has no lines in a log
-_LOGGED_AFTER = 2.0  # seconds; nor has work without a unit (data, controls) that is done sooner
+_SLOW = 5.0  # seconds of a first round, after which a log says how many more there may be
+_LOGGED_AFTER = 2.0  # seconds; nor have data and controls that are there sooner
 
 err = Console(stderr=True)
 out = Console()
@@ -120,8 +123,12 @@ class Bar:
         result = "" if value is None else f"{metric} {value:.1%}"
         if result:
             self._bars.update(task, result=result)
-        tenth = not err.is_terminal and done * 10 // total > before * 10 // total  # data come many at a time
-        if tenth and (unit or pace.elapsed > _LOGGED_AFTER):
+        if err.is_terminal:
+            return
+        tenth = done * 10 // total > before * 10 // total  # data come many at a time
+        slow = before == pace.begun and pace.elapsed > _SLOW  # then the first line comes before the first tenth
+        quick = label.rpartition(": ")[2].startswith((DATA, CONTROLS)) and pace.elapsed < _LOGGED_AFTER
+        if (tenth or slow) and not quick:
             _log(f"{label}: {unit and f'{unit} '}{done} of {total}", result, pace.say_left())
 
     def warn(self, message: str) -> None:
@@ -154,9 +161,14 @@ def join_overrides(overrides: list[str], **options: str) -> list[str]:
     return [*overrides, *(f"{key}={value}" for key, value in options.items() if value)]
 
 
+def table_width() -> int | None:
+    """Cells that a table may have: a terminal's, or what COLUMNS says; None: in a file, as many as it needs."""
+    return out.width if out.is_terminal or os.environ.get("COLUMNS") else None
+
+
 def show(*tables: Table) -> None:
-    """Prints tables: as wide as a terminal, but in a file or a pipe as wide as they need, with nothing cut off."""
-    console = out if out.is_terminal else Console(width=_UNLIMITED)
+    """Prints tables as wide as `table_width` says; in a file nothing is cut off."""
+    console = Console(width=_UNLIMITED) if table_width() is None else out
     for table in tables:
         console.print(table)
 

@@ -17,7 +17,8 @@ class Pace:
 
     def __init__(self, done: int, total: int | None, clock: Callable[[], float] = time.monotonic) -> None:
         """`total`: None as long as it is not known."""
-        self.done, self.total, self._clock, self.start = done, total, clock, clock()
+        self.begun, self.done, self.total = done, done, total
+        self._clock, self.start = clock, clock()
         self._steps: deque[tuple[float, int]] = deque([(self.start, done)], maxlen=_REMEMBERED)
 
     def advance(self, done: int, total: int | None = None) -> None:

@@ -40,13 +40,22 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+LOCK = ".lock"
+"""The file of a folder that is locked; it stays, and that it is there means nothing."""
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing but what a process that was killed at its start has left."""
+    return all(path.name == LOCK or path.name.endswith(".part") for path in folder.iterdir())
+
+
 @contextmanager
 def lock_folder(folder: Path) -> Generator[None]:
     """Keeps a second process out of a folder; however the first one ends, the folder is free again.
 
-    The lock is the operating system's, on the folder's file `.lock`; that the file is there means nothing.
+    The lock is the operating system's, on the folder's file `LOCK`.
     """
-    lock = FileLock(folder / ".lock")
+    lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)
     except Timeout:

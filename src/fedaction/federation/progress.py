@@ -7,6 +7,8 @@ from typing import Protocol
 
 DATA = "data"
 """What reading or making data is called where progress is shown."""
+CONTROLS = "controls"
+"""What fitting simple classifiers to compare with is called there."""
 
 
 class Progress(Protocol):

@@ -244,9 +244,12 @@ def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
         if not equals or not key:
             raise RecipeError(f"--set takes key=value, got {override!r}")
         try:
-            values[key] = tomllib.loads(f"value = {text}")["value"]
+            parsed = tomllib.loads(f"value = {text}")
         except tomllib.TOMLDecodeError:
-            values[key] = text
+            parsed = {"value": text}
+        if len(parsed) > 1:
+            raise RecipeError(f"--set takes one key=value, got several lines in {override!r}; say --set for each")
+        values[key] = parsed["value"]
     return values
 
 
