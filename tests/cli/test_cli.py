@@ -328,6 +328,14 @@ def test_recipes_are_listed_with_what_they_are(home):
     assert max(map(len, narrow.splitlines())) <= 60 and "recipes/small/two.toml" in narrow
 
 
+def test_a_recipe_that_says_strange_things_is_listed_all_the_same(home):
+    (home / "recipes" / "[bold]a.toml").write_bytes(b"# \xff [/y] [red]\nmethod = 1\n")
+    result = fedaction("recipes")
+    assert result.exit_code == 0 and "recipes/[bold]a.toml" in result.stdout and "[/y] [red]" in result.stdout
+    result = fedaction("recipes", "recipes/[bold]a.toml")
+    assert result.exit_code == 2 and "Traceback" not in result.stderr
+
+
 def test_recipes_come_with_the_package_and_one_can_be_printed_and_copied(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     printed = fedaction("recipes", "fsar/demo").stdout
@@ -353,8 +361,17 @@ def test_the_commands_are_there():
 
 
 def test_help_does_not_wait_for_torch():
-    code = "import sys; from fedaction.cli import app; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    code = """
+import sys
+from fedaction.cli import app
+for words in (["--help"], ["recipes"], ["recipes", "fsar/demo"], ["run", "fsar/dmeo"]):
+    try:
+        app(words, standalone_mode=False)
+    except SystemExit:
+        pass
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
 def test_version():

@@ -151,12 +151,14 @@ def test_a_name_with_a_line_break_cannot_add_a_key(tmp_path):
     assert keys["rounds"] == 60 and keys["lr"] == 0.02 and keys["store_paths"] == [store.as_posix()]
 
 
-@pytest.mark.parametrize(("samples", "batch", "epochs"), [(60, 16, 8), (270, 32, 4), (431, 32, 3), (5000, 64, 1)])
+@pytest.mark.parametrize(
+    ("samples", "batch", "epochs"), [(60, 16, 8), (107, 32, 8), (270, 32, 4), (431, 32, 3), (5000, 64, 1)]
+)
 def test_a_schedule_gives_the_middle_client_the_steps_that_were_measured(samples, batch, epochs):
     clients = [make_client(number) for number in range(3)]
     sizes = (9, samples, 10**6)
     sized = [replace(c, info=replace(c.info, samples=n)) for c, n in zip(clients, sizes, strict=True)]
-    assert _schedule(sized, steps=2160, smallest=16) == (samples, batch, 60, epochs)
+    assert _schedule(sized, steps=2160) == (samples, batch, 60, epochs)
 
 
 def test_every_kind_of_store_has_a_name_of_its_own():

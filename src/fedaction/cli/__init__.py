@@ -41,6 +41,7 @@ from fedaction.cli.predict import predict
 from fedaction.cli.recipes import recipes
 from fedaction.cli.results import result_csv, result_tables
 from fedaction.federation.files import is_empty
+from fedaction.federation.recipes import find_recipe
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -76,6 +77,7 @@ def run(
     Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, result.json and report.html;
     a run that was interrupted is resumed with `fedaction resume DIR`.
     """
+    load(find_recipe, recipe)  # a name that is wrong is said at once
     announce(f"loading PyTorch and the recipe {recipe}")
     from fedaction.runs.recipe import load_recipe
 

@@ -20,7 +20,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedaction.cli.pace import Pace, TimeLeftColumn
 from fedaction.federation.files import take_folder
@@ -47,7 +47,7 @@ def bars() -> Progress:
         MofNCompleteColumn(),
         TextColumn("{task.fields[unit]}"),
         TimeElapsedColumn(),
-        TimeLeftColumn(),
+        TimeLeftColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[result]}"),
         console=err,
         disable=not err.is_terminal,

@@ -165,7 +165,7 @@ def _skeleton_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
             "Beside it plain averaging, each client alone, a ridge classifier and the commonest class.",
         ],
     )
-    size, batch, rounds, epochs = _schedule(clients, steps=_SKELETON_STEPS, smallest=16)
+    size, batch, rounds, epochs = _schedule(clients, steps=_SKELETON_STEPS)
     training = Section(
         {"rounds": rounds, "local_epochs": epochs, "batch_size": batch, "lr": 0.02}
         | {"model_width": 16, "model_last": 0, "model_projection": 0, "model_units": [4, 3, 3]},
@@ -229,7 +229,7 @@ def _feature_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
     method = Section(
         keys, [_plain(why), "Each client alone, a ridge classifier and the commonest class stand beside them."]
     )
-    size, batch, rounds, epochs = _schedule(clients, steps=_FEATURE_STEPS, smallest=16)
+    size, batch, rounds, epochs = _schedule(clients, steps=_FEATURE_STEPS)
     training = Section(
         {"rounds": rounds, "local_epochs": epochs, "batch_size": batch, "lr": 0.05, "clip_norm": 2.0}
         | ({"clip_by": "module"} if len(groups) > 1 else {})
@@ -246,14 +246,14 @@ def _feature_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
 # What they share
 
 
-def _schedule(clients: Sequence[ClientData], steps: int, smallest: int) -> tuple[int, int, int, int]:
+def _schedule(clients: Sequence[ClientData], steps: int) -> tuple[int, int, int, int]:
     """The middle client's training samples; batch size, rounds, local epochs that give it about so many local steps.
 
-    Sixty rounds were enough wherever the project has trained to the end. Small clients have small batches, so that an
+    Sixty rounds is what the recipes take that these steps are from. Small clients have small batches, so that an
     epoch has several steps; many epochs in a round would let clients drift apart, so there are at most eight.
     """
     size = round(statistics.median(client.info.samples for client in clients))
-    batch = next((batch for batch, most in ((smallest, 127), (32, 2000), (64, 8000)) if size <= most), 128)
+    batch = next((batch for batch, most in ((16, 63), (32, 2000), (64, 8000)) if size <= most), 128)
     each = math.ceil(size / batch)
     rounds = 60
     return size, batch, rounds, min(8, max(1, round(steps / (rounds * each))))
