@@ -30,7 +30,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 install: $(VENV)/.installed
 
 demo: install
-	$(BIN)/fedaction run recipes/fsar/demo.toml
+	$(BIN)/fedaction run fsar/demo
 
 test: install
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu"

@@ -1,8 +1,10 @@
 """The command: what it prints where, its exit status, what it leaves behind."""
 
+import csv
 import io
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -18,7 +20,14 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from fedaction import __version__
-from fedaction.cli import _table, app
+from fedaction.cli import app
+from fedaction.cli.common import Bar
+from fedaction.cli.pace import Pace, say_duration
+from fedaction.cli.results import result_tables
+from fedaction.federation.files import LOCK
+from fedaction.federation.order import natural_key, order_names
+from fedaction.federation.progress import Quiet, tell_of
+from fedaction.federation.recipes import PACKAGED
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import load_recipe
 
@@ -181,6 +190,7 @@ def test_engine_device_and_overrides_reach_the_run(home):
         (("--set", "ruonds=3"), ("there is no key 'ruonds'", "did you mean 'rounds'?", "recipes/small/two.toml")),
         (("--set", "lr=-1"), ("lr", "greater than 0", "got -1")),
         (("--set", "lr"), ("--set takes key=value",)),
+        (("--set", "lr=0.1\nrounds=1"), ("--set takes one key=value",)),
         (("--engine", "warp"), ("engine", "sequential", "got 'warp'")),
         (("--seeds", "1,1"), ("a seed is named twice",)),
         (("--seeds", "one"), ("seeds",)),
@@ -237,6 +247,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_left_alone(home):
 
 def test_an_empty_folder_is_used(home):
     (home / "empty").mkdir()
+    (home / "empty" / LOCK).touch()  # of a run that was killed before it had written anything
     options = ("--set", "rounds=1", "--set", "baselines=[]")
     assert fedaction("run", RECIPE_PATH, "--out", "empty", *options).exit_code == 0
     assert (home / "empty" / "result.json").is_file()
@@ -307,15 +318,34 @@ def test_a_report_of_what_is_not_a_run_is_an_error(tmp_path):
 
 def test_recipes_are_listed_with_what_they_are(home):
     found = only(fedaction("recipes", "--json").stdout)["recipes"]
-    assert found == [{"recipe": "recipes/small/two.toml", "about": "Two clients, for the tests."}]
-    table = fedaction("recipes").stdout
-    assert "recipes/small/two.toml" in table and "Two clients, for the tests." in table
+    assert found[-1] == {"recipe": "recipes/small/two.toml", "about": "Two clients, for the tests."}
+    about = {item["recipe"]: item["about"] for item in found}
+    assert about["fsar/demo"].startswith("FSAR beside plain averaging: five skeleton clients")
+    table = CliRunner().invoke(app, ["recipes"], env={"COLUMNS": None}).stdout
+    for item in found:
+        assert f"{item['recipe']} " in table and item["about"] in table  # whole, since this is no terminal
+    narrow = CliRunner().invoke(app, ["recipes"], env={"COLUMNS": "60"}).stdout
+    assert max(map(len, narrow.splitlines())) <= 60 and "recipes/small/two.toml" in narrow
 
 
-def test_recipes_says_where_to_run_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_recipe_that_says_strange_things_is_listed_all_the_same(home):
+    (home / "recipes" / "[bold]a.toml").write_bytes(b"# \xff [/y] [red]\nmethod = 1\n")
     result = fedaction("recipes")
-    assert result.exit_code == 2 and "no folder `recipes` here" in flat(result.stderr)
+    assert result.exit_code == 0 and "recipes/[bold]a.toml" in result.stdout and "[/y] [red]" in result.stdout
+    result = fedaction("recipes", "recipes/[bold]a.toml")
+    assert result.exit_code == 2 and "Traceback" not in result.stderr
+
+
+def test_recipes_come_with_the_package_and_one_can_be_printed_and_copied(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed = fedaction("recipes", "fsar/demo").stdout
+    assert printed == (PACKAGED / "fsar" / "demo.toml").read_text()
+    assert fedaction("recipes", "recipes/fsar/demo.toml", "--copy", "my.toml").exit_code == 0
+    assert (tmp_path / "my.toml").read_text() == printed
+    again = fedaction("recipes", "fsar/demo", "--copy", "my.toml")
+    assert again.exit_code == 2 and "my.toml exists" in flat(again.stderr)
+    absent = fedaction("recipes", "fsar/dmeo")
+    assert absent.exit_code == 2 and "did you mean fsar/demo" in flat(absent.stderr) and absent.stdout == ""
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -331,8 +361,17 @@ def test_the_commands_are_there():
 
 
 def test_help_does_not_wait_for_torch():
-    code = "import sys; from fedaction.cli import app; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    code = """
+import sys
+from fedaction.cli import app
+for words in (["--help"], ["recipes"], ["recipes", "fsar/demo"], ["run", "fsar/dmeo"]):
+    try:
+        app(words, standalone_mode=False)
+    except SystemExit:
+        pass
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
 def test_version():
@@ -355,20 +394,244 @@ def test_user_text_is_not_read_as_markup(tmp_path, value):
 
 
 def test_every_key_is_listed_with_its_default():
-    result = CliRunner().invoke(app, ["recipes", "--keys"], env={"COLUMNS": "160"})
+    result = fedaction("recipes", "--keys", "all")
     assert result.exit_code == 0
     for words in ("clients_per_round", "ats_coefficients", "stage_layouts", "store_paths", "(must be given)"):
         assert words in result.stdout
 
 
+def test_keys_are_asked_for_by_who_reads_them():
+    short = fedaction("recipes", "--keys").stdout
+    assert len(short.splitlines()) < 60 and 'method = "fsar"' in short and "`--keys all`" in short
+    one = fedaction("recipes", "--keys", "lr").stdout
+    assert "Learning rate of the clients' optimiser." in one and "momentum" not in one
+    run = only(fedaction("recipes", "--keys", "run", "--json").stdout)["keys"]
+    assert list(run) == ["run"] and run["run"]["rounds"] == {
+        "default": "20",
+        "about": "How often the server combines updates.",
+    }
+    wrong = fedaction("recipes", "--keys", "fsra")
+    assert wrong.exit_code == 2 and "did you mean 'fsar'?" in flat(wrong.stderr)
+
+
+# Tables
+
+
+def study(clients: dict[str, float], run: str = "runs/one", **more: object) -> dict[str, object]:
+    found = {"run": run, "method": "fedavg", "clients": clients, "n": dict.fromkeys(clients, 9), "mean": 0.5}
+    found |= {"std": None, "seconds": 3.0, "bytes_up": 1e6, "bytes_down": 2e6, "interval": (0.4, 0.6)}
+    return found | {"balanced_accuracy": 0.123, "macro_f1": 0.456, **more}
+
+
+def printed(studies: list[dict[str, object]], width: int | None) -> list[str]:
+    console = Console(width=width or 10_000, file=io.StringIO())
+    for table in result_tables(studies, named=True, width=width):
+        console.print(table)
+    return console.file.getvalue().splitlines()
+
+
 def test_rows_of_a_table_stay_together_on_a_narrow_terminal():
     """A label that is folded moves its own values along, and nobody else's."""
-    study = {"run": "r", "method": "fedavg", "clients": {"a-long-name-of-a-clinic": 0.5}, "n": {}, "mean": 0.5}
-    study |= {"std": None, "seconds": 3.0, "bytes_up": 1e6, "bytes_down": 2e6, "interval": (0.4, 0.6)}
-    study |= {"balanced_accuracy": 0.123, "macro_f1": 0.456}
     for width in (28, 80):
-        console = Console(width=width, file=io.StringIO())
-        console.print(_table([study], "method"))
-        lines = console.file.getvalue().splitlines()
+        lines = printed([study({"a-long-name-of-a-clinic": 0.5}, run="", n={})], width)
         rows = {label: next(line for line in lines if label in line) for label in ("balanced", "macro-F1", "seconds")}
         assert "12.3" in rows["balanced"] and "45.6" in rows["macro-F1"] and " 3 " in rows["seconds"]
+
+
+FORTY = {name: 0.5 for name in sorted(f"inertial-{number}-of-the-clinic-in-the-north" for number in range(40))}
+
+
+@pytest.mark.parametrize("width", [80, 120, None])
+def test_forty_clients_and_eight_runs_are_whole_and_in_order(width):
+    runs = [study(FORTY, run=f"runs/a-rather-long-name-{number}") for number in range(8)]
+    lines = printed(runs, width)
+    if width:
+        assert max(map(len, lines)) <= width
+    names = [found[0] for line in lines if (found := re.findall(r"inertial-\S+", line))]
+    tables = len(names) // 40
+    assert names == sorted(FORTY, key=lambda name: int(name.split("-")[1])) * tables  # whole, 2 before 10
+    assert (tables == 1) is (width is None)
+    assert "…" not in "".join(lines)
+    for number in range(8):
+        assert any(f"runs/a-rather-long-name-{number}" in line for line in lines)
+
+
+def test_a_thousand_clients_are_quantiles_on_a_terminal_and_rows_in_a_file():
+    clients = {f"phone-{number}": number / 1000 for number in range(1001)}
+    terminal, file = printed([study(clients)], 80), printed([study(clients)], None)
+    assert len(terminal) < 25 and "1001 clients" in "".join(terminal)
+    values = {label: next(line for line in terminal if label in line) for label in ("worst", "median", "best")}
+    assert " 0.0 " in values["worst"] and " 50.0 " in values["median"] and " 100.0 " in values["best"]
+    assert sum("phone-" in line for line in file) == 1001
+
+
+def test_compare_as_csv_has_a_line_for_each_client_of_each_run(done):
+    folder, result = done
+    lines = list(csv.DictReader(io.StringIO(fedaction("compare", folder, "--csv").stdout)))
+    expected = only(result.stdout)
+    assert {(line["method"], line["client"]) for line in lines} == {
+        (method, client) for method in ("fsar", "fedavg", "majority", "ridge") for client in CLIENTS
+    }
+    for line in lines:
+        if line["method"] == "fsar":
+            assert float(line["accuracy"]) == expected["clients"][line["client"]] and line["run"] == str(folder)
+            assert int(line["n"]) == expected["n"][line["client"]]
+
+
+@pytest.mark.parametrize(
+    ("names", "ordered"),
+    [
+        (["c10", "c2", "c1"], ["c1", "c2", "c10"]),
+        (["a-10-b-2", "a-9-b-10", "a-9-b-9", "b", "a"], ["a", "a-9-b-9", "a-9-b-10", "a-10-b-2", "b"]),
+        (["x007", "x7", "x08", "10", "9" * 5000], ["10", "9" * 5000, "x007", "x7", "x08"]),
+    ],
+)
+def test_names_sort_as_people_count(names, ordered):
+    assert sorted(names, key=natural_key) == ordered == order_names(sorted(names))
+    assert order_names(["kitchen", "gym", "kitchen"]) == ["kitchen", "gym"]  # as somebody has put them
+
+
+# Folders
+
+
+def test_runs_started_at_once_take_folders_of_their_own(home):
+    """Real processes, which all ask for a folder in the same instant."""
+    code = """
+import sys, time
+from pathlib import Path
+from fedaction.federation.files import take_folder
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(30):
+    with take_folder(Path("runs"), "demo") as folder:
+        (folder / "mine").touch(exist_ok=False)
+        print(folder.name, flush=True)
+"""
+    start = [sys.executable, "-c", code]
+    racers = [subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for racer in racers:
+        assert racer.stdout and racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin
+        print(file=racer.stdin, flush=True)
+    taken = [name for racer in racers for name in racer.communicate(timeout=60)[0].split()]
+    assert sorted(taken, key=natural_key) == [f"demo-{number}" for number in range(1, 91)]
+
+
+def test_a_run_that_cannot_start_gives_its_folder_back(home):
+    assert fedaction("run", RECIPE_PATH, "--set", "model_graph=round").exit_code == 2
+    assert not (home / "runs").exists()
+
+
+# Time left
+
+
+def test_a_pace_says_how_long_the_rest_takes():
+    now = [100.0]
+    pace = Pace(10, 60, lambda: now[0])  # resumed after 10
+    assert pace.seconds_left is None and pace.say_left() == ""
+    now[0] += 30
+    pace.advance(20)  # ten in 30 s: forty more take 120
+    assert pace.seconds_left == pytest.approx(120) and pace.say_left() == "about 2 min left"
+    now[0] += 20
+    assert pace.seconds_left == pytest.approx(100)  # while nothing is reported, the time goes on
+    pace.advance(60)
+    assert pace.say_left() == ""
+
+
+def test_a_pace_follows_a_change_of_speed():
+    now = [0.0]
+    pace = Pace(0, 1000, lambda: now[0])
+    for done in range(1, 101):
+        now[0] += 10 if done <= 50 else 1  # the first are slow
+        pace.advance(done)
+    assert pace.seconds_left == pytest.approx(900, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 s"), (7, "7 s"), (44, "40 s"), (89, "90 s"), (100, "2 min"), (3000, "50 min"), (9000, "2.5 h")],
+)
+def test_times_are_said_as_people_say_them(seconds, words):
+    assert say_duration(seconds) == words
+
+
+def test_a_log_says_how_long_the_rest_takes_and_what_is_done_from_the_start(home):
+    more = ("--set", "rounds=3", "--set", "baselines=[]")
+    said = fedaction("run", RECIPE_PATH, "--out", "here", *more).stderr.splitlines()
+    assert said[:2] == [f"loading PyTorch and the recipe {RECIPE_PATH} ...", "run directory: here"]
+    lines = [line for line in said if line.startswith("fsar: round")]
+    assert len(lines) == 3
+    assert re.fullmatch(r"fsar: round 1 of 3, accuracy [0-9.]+%, about \d+ s left", lines[0])
+    assert re.fullmatch(r"fsar: round 3 of 3, accuracy [0-9.]+%", lines[2])
+
+
+def test_a_log_has_ten_lines_and_one_more_after_a_slow_first_round(capsys):
+    for seconds, first in ((0, 10), (120, 1)):
+        with Bar() as bar:
+            bar.start("fsar", 0, 100, unit="round", metric="accuracy")
+            pace = bar._work["fsar"][1]
+            pace.start -= seconds
+            pace._steps[0] = (pace.start, 0)
+            for done in range(1, 101):
+                bar.advance("fsar", done)
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 10 + (first == 1) and lines[0].startswith(f"fsar: round {first} of 100")
+        assert first != 1 or lines[0].endswith(", about 3.3 h left")
+
+
+def test_the_stage_tells_of_every_recording_it_makes():
+    source = load_recipe("fsar/demo", ["stage_train=[300, 20]", "stage_clients=3", "stage_test=7", "frames=8"]).source
+    told: list[tuple[int, int]] = []
+    clients = source.load(0, lambda done, total: told.append((done, total)))
+    total = sum(len(client.train) + len(client.test) for client in clients)
+    assert told[-1] == (total, total) == (641, 641) and told == sorted(told)
+    assert told[0] == (256, total)  # before the first client is done
+
+
+def test_work_done_in_parts_is_shown_in_parts():
+    class Told(Quiet):
+        def __init__(self) -> None:
+            self.calls: list[tuple[object, ...]] = []
+
+        def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
+            self.calls.append(("start", label, total))
+
+        def advance(self, label: str, done: int, value: float | None = None) -> None:
+            self.calls.append((label, done))
+
+    told = Told()
+    tell = tell_of(told, "data")
+    for done, total in ((1, 2), (2, 2), (5, 9), (9, 9), (4, 9)):
+        tell(done, total)
+    expected: list[tuple[object, ...]] = [("start", "data", 2), ("data", 1), ("data", 2)]
+    expected += [("start", "data, part 2", 9), ("data, part 2", 5), ("data, part 2", 9)]
+    assert told.calls == [*expected, ("start", "data, part 3", 9), ("data, part 3", 4)]
+
+
+# doctor
+
+
+def test_doctor_finds_what_there_is_and_trains(home, monkeypatch):
+    (home / "sets" / "kard").mkdir(parents=True)
+    monkeypatch.setenv("FEDACTION_DATA", str(home / "sets"))
+    monkeypatch.setenv("FEDACTION_CACHE", str(home / "cache"))
+    before = sorted(home.rglob("*"))
+    found = only(fedaction("doctor", "--json").stdout)
+    about = {finding["name"]: finding for finding in found["findings"]}
+    assert found["ok"] is True and "broken" not in {finding["state"] for finding in found["findings"]}
+    assert "one round on cpu" in about["training"]["about"] and "cores" in about["device"]["about"]
+    assert about["FEDACTION_DATA"]["about"].endswith("sets: kard") and "not there yet" in about["cache"]["about"]
+    assert {"torch", "filelock", "av", "onnxruntime", "flwr", "disk", "run folder"} <= about.keys()
+    for finding in found["findings"]:
+        if finding["state"] == "absent":
+            assert "pip install" in finding["about"] or finding["name"] == "FEDACTION_DATA"
+    assert sorted(home.rglob("*")) == before  # nothing is left behind
+
+
+def test_doctor_ends_with_1_where_something_is_broken(home, monkeypatch):
+    monkeypatch.setenv("FEDACTION_DATA", "nowhere")
+    monkeypatch.setenv("FEDACTION_CACHE", str(home / "cache"))
+    result = fedaction("doctor")
+    assert result.exit_code == 1 and "broken: FEDACTION_DATA" in result.stdout
+    assert "nowhere is not a folder" in result.stdout and "one round on cpu" in result.stdout

@@ -22,8 +22,6 @@ from fedaction.federation.settings import RecipeError
 from fedaction.runs.recipe import load_recipe, parse_recipe
 from tests.conftest import recordings
 
-ROOT = Path(__file__).parents[2]
-
 
 def florence_like(root: Path) -> Path:
     """A folder with one dataset in it: random numbers in Florence 3D's format, three actions by ten people."""
@@ -150,7 +148,7 @@ def test_align_is_a_key_of_every_source(tmp_path: Path) -> None:
 def test_the_recipe_for_real_recordings_on_its_smallest_datasets(tmp_path: Path) -> None:
     root = recordings("florence3d").parent
     recordings("msr_action3d")
-    recipe = load_recipe(ROOT / "recipes" / "fsar" / "real.toml", [f"public_root={root}", f"public_cache={tmp_path}"])
+    recipe = load_recipe("fsar/real", [f"public_root={root}", f"public_cache={tmp_path}"])
     assert isinstance(recipe.source, PublicSource) and len(recipe.source.public_sets) == 5
     source = recipe.source.model_copy(update={"public_sets": ("florence3d", "msr_action3d")})
     florence, msr = source.load(0)
@@ -198,7 +196,7 @@ def test_two_modalities_of_real_people(tmp_path: Path) -> None:
     assert all(len(client.test) == 27 and len(set(client.test.y.tolist())) >= 26 for client in clients)
     strangers = source.model_copy(update={"feature_deal": "all", "feature_holdout": 2}).load(0)
     assert len(strangers) == 12 and {*strangers[0].test.subjects} == {"s07", "s08"} == {*strangers[-1].test.subjects}
-    recipe = source.model_copy(update={"feature_holdout": 2}).load(0)  # recipes/fdarn/utd.toml
+    recipe = source.model_copy(update={"feature_holdout": 2}).load(0)  # fdarn/utd
     assert [client.info.id for client in recipe] == [
         *(f"skeleton-s0{n}" for n in (1, 3, 5)),
         *(f"inertial-s0{n}" for n in (2, 4, 6)),

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -6,11 +8,20 @@ from fedaction.federation.files import lock_folder, read_json, remove_partial, w
 
 
 def test_a_second_writer_is_kept_out_until_the_first_is_gone(tmp_path):
-    child = os.fork()
-    if child == 0:  # a process of its own: it takes the folder and dies with it
-        with lock_folder(tmp_path):
-            os._exit(0)
-    os.waitpid(child, 0)
+    hold = f"""
+import os
+from pathlib import Path
+from fedaction.federation.files import lock_folder
+with lock_folder(Path({str(tmp_path)!r})):
+    print("held", flush=True)
+    input()
+"""
+    # A process of its own takes the folder, and is killed with it.
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout and holder.stdout.readline().strip() == b"held"
+        with pytest.raises(ValueError, match="being written by another process"), lock_folder(tmp_path):
+            raise AssertionError("two writers at once")
+        holder.kill()
     with (
         lock_folder(tmp_path),
         pytest.raises(ValueError, match="being written by another process"),

@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 
 from fedaction.cli import app
 from fedaction.data.features import EGOCENTRIC, load_features, save_features
+from fedaction.federation.recipes import PACKAGED
 from fedaction.papers.fdarn.items import COLUMNS, MODALITIES
 from fedaction.papers.fdarn.setting import CLIENTS, fdarn_setting
 from fedaction.runs.recipe import load_recipe
 from tests.data.features.egocentric import folders
 
-RECIPES = Path(__file__).parents[2] / "recipes" / "fdarn"
+RECIPES = PACKAGED / "fdarn"
 PAPER = {  # clients of each modality, samples of each (None: not said), classes; as the paper has them
     "epic": ((4, 4, 4, 4), None, 97),
     "multimodal_ea": ((2, 2), 100, 20),

@@ -12,7 +12,6 @@ from fedaction.papers.fsar.tables import DATASETS
 from fedaction.papers.item import Item
 from fedaction.runs.recipe import load_recipe
 
-ROOT = Path(__file__).parents[2]
 FSAR_ITEMS = {item.name: item for item in FSAR.items}
 NAMES = [
     *(f"fsar/table{n}" for n in (1, 2, 3, 4)),
@@ -199,7 +198,7 @@ def test_rows_share_runs_where_they_mean_the_same(scale: str):
 
 def test_small_and_paper_are_the_recipes_that_come_with_the_project():
     for scale, file in (("small", "demo"), ("paper", "paper")):
-        recipe = load_recipe(ROOT / "recipes" / "fsar" / f"{file}.toml")
+        recipe = load_recipe(f"fsar/{file}")
         found = recipes("fsar/fig2", scale)
         assert found["FSAR",] == recipe.only("fsar", 0).configuration()
         assert found["Vanilla FSAR",] == recipe.only("fedavg", 0).configuration()

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from fedaction.data.sources import SOURCES, StageSource, StoreSource
+from fedaction.federation.recipes import PACKAGED, find_recipe, list_recipes, packaged_recipes
 from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.methods import METHODS
 from fedaction.runs.recipe import DEFAULTS, Recipe, RunSettings, all_keys, load_recipe, parse_recipe
 from fedaction.training.distil_recipe import load_distil_recipe
 from fedaction.training.evaluate_recipe import load_evaluate_recipe
-
-ROOT = Path(__file__).parents[2]
 
 
 def write(folder: Path, text: str, name: str = "demo.toml") -> Path:
@@ -372,8 +371,9 @@ def test_what_changes_the_result_changes_the_hash():
 # The recipes that come with the project
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "recipes").rglob("*.toml")), ids=lambda p: str(p.relative_to(ROOT)))
-def test_every_recipe_of_the_project_parses_and_says_what_it_is(path):
+@pytest.mark.parametrize("name", packaged_recipes())
+def test_every_recipe_of_the_project_parses_and_says_what_it_is(name):
+    path = packaged_recipes()[name]
     if path.stem == "distil":
         assert load_distil_recipe(path, [])
     elif path.stem == "evaluate":
@@ -385,7 +385,37 @@ def test_every_recipe_of_the_project_parses_and_says_what_it_is(path):
 
 
 def test_the_project_has_recipes():
-    assert list((ROOT / "recipes").rglob("*.toml"))
+    names = set(packaged_recipes())
+    assert {"fsar/demo", "fsar/own", "fdarn/utd", "edge/distil", "fedvssl/evaluate"} <= names
+    assert [listed.name for listed in list_recipes(Path("nowhere"))] == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["fsar/demo", "fsar/demo.toml", "recipes/fsar/demo.toml", Path("fsar") / "demo"])
+def test_a_recipe_of_the_package_is_found_by_name_from_any_folder(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe(name, ["rounds=3"])
+    assert (recipe.run.name, recipe.run.rounds, len(recipe.flat()["stage_layouts"])) == ("fsar-demo", 3, 5)
+
+
+def test_a_file_wins_over_a_name_and_a_folder_does_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fsar" / "demo").mkdir(parents=True)
+    assert find_recipe("fsar/demo") == PACKAGED / "fsar" / "demo.toml"
+    write(tmp_path, 'method = "fedavg"', "recipes/fsar/demo.toml")
+    assert load_recipe("recipes/fsar/demo.toml").run.method == "fedavg"
+    assert load_recipe("fsar/demo.toml").run.method == "fsar"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("demo", "fsar/demo"), ("fsra/demo", "fsar/demo"), ("fdarn/stag.toml", "fdarn/stage"), ("mine.toml", "")],
+)
+def test_a_recipe_that_is_not_there_has_its_neighbours_named(tmp_path, monkeypatch, name, near):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError, match=f"there is no recipe {name}") as error:
+        load_recipe(name)
+    assert (f"did you mean {near}" in str(error.value)) if near else ("did you mean" not in str(error.value))
+    assert "`fedaction recipes` lists" in str(error.value)
 
 
 def test_yes_and_no_are_not_numbers():

@@ -20,7 +20,6 @@ from fedaction.runs.study import run_study
 from fedaction.serve.predict import load_recogniser
 from tests.conftest import PHONES
 
-ROOT = Path(__file__).resolve().parents[2]
 RECIPE = {**PHONES, "baselines": ["fedu"], "rounds": 2, "lr": 0.01}
 
 
@@ -98,7 +97,7 @@ def test_clips_are_cut_from_the_middle():
 
 def play_speed(folder: Path, *overrides: str) -> float:
     """The share of recordings of other people whose speed of playback is told after the last round."""
-    recipe = load_recipe(ROOT / "recipes" / "fedvssl" / "speed.toml", overrides)
+    recipe = load_recipe("fedvssl/speed", overrides)
     run_study(recipe, folder)
     rows = read_rows(folder / "metrics.jsonl")
     last = [row.value or 0.0 for row in rows if (row.round, row.name) == (recipe.run.rounds, "task_accuracy")]

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from fedaction.cli.distil import distil
 from fedaction.data.samples import in_memory
+from fedaction.federation.files import LOCK
 from fedaction.federation.progress import Quiet
 from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.models.files import load_model, read_card
@@ -105,7 +106,7 @@ def test_a_chain_is_trained_in_order_and_its_files_say_so(whole):
         assert ({"cls", "kd"} <= {row.name for row in rows}) == (stage["teacher"] is not None)
     names = {path.name for path in folder.rglob("*") if path.is_file()}
     assert names == {
-        *("recipe.toml", "data.json", "environment.json", "result.json"),
+        *("recipe.toml", "data.json", "environment.json", "result.json", LOCK),
         *("model.safetensors", "metrics.jsonl", "clock.jsonl", "stage.json", "logits.npy", "logits.json"),
     }
 
@@ -308,7 +309,7 @@ def test_the_resolved_recipe_reads_back_as_itself(arrays):
 
 
 def test_the_recipe_of_the_project_is_read():
-    recipe = load_distil_recipe(Path(__file__).parents[2] / "recipes" / "edge" / "distil.toml")
+    recipe = load_distil_recipe("edge/distil")
     assert recipe.settings.name == "edge-distil" and recipe.settings.chain == (34, 26, 18)
 
 

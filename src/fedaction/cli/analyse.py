@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, RunDir, err, exit_on_refusal, out, say, show_warnings
+from fedaction.cli.common import JsonFlag, RunDir, err, exit_on_refusal, say, show, show_warnings
 
 
 def analyse(
@@ -61,6 +61,6 @@ def analyse(
         table = Table(*columns, title=escape(analysis["title"]), title_justify="left")
         for row in analysis["table"]["rows"]:
             table.add_row(*map(escape, row))
-        out.print(table)
+        show(table)
         say(f"picture: {done.pictures[name]}\n")
     say(f"report: {done.report}")

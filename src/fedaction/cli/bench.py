@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, err, exit_on_refusal, fail, out, say
+from fedaction.cli.common import JsonFlag, err, exit_on_refusal, fail, say, show
 
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 EngineTurns = Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")]
@@ -35,7 +35,7 @@ def bench_loop(
     for name, measured in result["workloads"].items():
         values = (measured[key] for key in ("seconds_bare", "ratio_one_worker", "ratio_all_workers"))
         table.add_row(f"{clients} x {name}", f"{measured['parameters']:,}", *(f"{value:.2f}" for value in values))
-    out.print(table)
+    show(table)
 
 
 @bench_app.command("engines")
@@ -144,7 +144,7 @@ def bench_pretext(
         speeds, ratios = measured["clips_per_second"], (measured["ratio_plain"], measured["ratio_eager"])
         values = (speeds["ours"], speeds["plain"], ratios[0], speeds["eager"], ratios[1], speeds["ours_batch4"])
         table.add_row(name, *(f"{value:,.2f}" if value in ratios else f"{value:,.0f}" for value in values))
-    out.print(table)
+    show(table)
     for name, measured in result["tasks"].items():
         how = f"compiled in {measured['compile_seconds']:.0f} s" if measured["compiled"] else "not compiled"
         shares = f"drawing {measured['share_draw']:.1%} and making clips {measured['share_apply']:.1%} of a round"

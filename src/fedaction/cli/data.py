@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, exit_on_refusal, out, say, show_progress, show_warnings
+from fedaction.cli.common import JsonFlag, exit_on_refusal, say, show, show_progress, show_warnings
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at and bring in data.")
 
@@ -40,12 +40,13 @@ def data_list(as_json: JsonFlag = False) -> None:
     table = Table("layout", "joints", "centre", "first joints", box=None)
     for item in LAYOUTS.values():
         table.add_row(item.name, str(len(item)), item.joints[item.centre], ", ".join(item.joints[:4]) + ", ...")
-    out.print(table, "")
+    show(table)
+    say("")
     table = Table("public dataset", "joints", "Hz", "splits", "what it is", box=None)
     for item in READERS.values():
         rate = "" if item.rate_hz is None else f"{item.rate_hz:g}"
         table.add_row(item.name, str(len(item.layout)), rate, ", ".join(item.protocols), escape(item.about))
-    out.print(table)
+    show(table)
     say(f"\n{len(NAMES)} actions on the stage: {', '.join(NAMES)}")
 
 

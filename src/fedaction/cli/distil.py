@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, fail, free_folder, join_overrides, load, out, report_progress, say
+from fedaction.cli.common import (
+    JsonFlag,
+    announce,
+    fail,
+    join_overrides,
+    load,
+    report_progress,
+    run_folder,
+    say,
+    show,
+)
 
 if TYPE_CHECKING:
     from fedaction.training.distil import DistilResult
@@ -29,6 +39,7 @@ def distil(
     metrics.jsonl, and result.json. One that was interrupted is resumed by `fedaction distil DIR`; what is finished in
     it is not done again.
     """
+    announce(f"loading PyTorch and {recipe}")
     from fedaction.training.distil import run_distil  # torch takes seconds to load
     from fedaction.training.distil_recipe import load_distil_recipe
 
@@ -38,13 +49,15 @@ def distil(
         folder, recipe = folder or recipe, recipe / "recipe.toml"
     overrides = join_overrides(overrides, seeds=seeds and f"[{seeds}]", device=device)
     parsed = load(load_distil_recipe, recipe, overrides)
-    home = folder or free_folder(Path("runs"), parsed.settings.name)
-    with report_progress(f"`fedaction distil {home}` resumes from the last checkpoint") as bar:
+    with (
+        run_folder(folder, parsed.settings.name) as home,
+        report_progress(f"`fedaction distil {home}` resumes from the last checkpoint") as bar,
+    ):
         result = run_distil(parsed, home, bar)
     if as_json:
         print(json.dumps(result))
         return
-    out.print(_table(result))
+    show(_table(result))
     say(f"models and results: {home}")
 
 

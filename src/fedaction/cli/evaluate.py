@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, join_overrides, out, report_progress, say
+from fedaction.cli.common import JsonFlag, announce, join_overrides, report_progress, say, show
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.training.evaluate import EvaluateResult
@@ -43,6 +43,7 @@ def evaluate(
     arrays=FOLDER`; without any, a few synthetic ones are made. Progress goes to standard error. With --out, the
     directory gets result.json; a command that was interrupted is resumed when it is repeated.
     """
+    announce("loading PyTorch and the network")
     from fedaction.training.evaluate import run_evaluate
     from fedaction.training.evaluate_recipe import load_evaluate_recipe
 
@@ -62,9 +63,9 @@ def evaluate(
     if as_json:
         print(json.dumps(result))
         return
-    out.print(_table(result))
+    show(_table(result))
     if result["perturb"]:
-        out.print(_perturbations(result))
+        show(_perturbations(result))
     if folder is not None:
         say(f"result: {folder / 'result.json'}")
 

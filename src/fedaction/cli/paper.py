@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import Bar, JsonFlag, err, fail, out
+from fedaction.cli.common import Bar, JsonFlag, err, fail, out, show
 
 if TYPE_CHECKING:
     from fedaction.papers import Outcome
@@ -105,7 +105,7 @@ def _list(as_json: bool) -> None:
         # Whose table or figure it is, and which, its name says.
         what, whose = item.title.partition(". ")[2].replace(" (%)", ""), paper_of(item)
         table.add_row(item.name, escape(what), str(whose.work_count(item)), whose.cost(item, "small"))
-    out.print(table)
+    show(table)
     efforts = ". ".join(f"{paper.title}: {paper.rounds} rounds a run{paper.effort}" for paper in PAPERS)
     out.print(
         "\nsmall: how long that scale takes with one seed on two cores where no run is there yet; items share runs. "
@@ -122,7 +122,7 @@ def _show(outcome: Outcome, files: dict[str, Path]) -> None:
         table.add_column(escape(head.replace(" / ", "\n")), justify="right", overflow="fold")
     for label, texts in outcome.lines:
         table.add_row(*map(escape, label), *map(escape, texts))
-    out.print(table)
+    show(table)
     for note in (*outcome.item.notes, *outcome.notes):
         out.print(f"- {note}", highlight=False, markup=False)
     for row, method, configuration in outcome.runs:

@@ -14,7 +14,7 @@ mended or their sequence is dropped, and `prepare` reports it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -146,6 +146,7 @@ def prepare(
     layout: Layout,
     frames: int = 50,
     align: bool = True,
+    progress: Callable[[int, int], object] | None = None,
 ) -> tuple[Tensor, PrepareReport]:
     """Recordings of any length to one batch: mend, drop empty frames, centre, resize, align.
 
@@ -155,6 +156,7 @@ def prepare(
         layout: the joints' layout. Another number of joints is an error.
         frames: frames of each sequence in the result.
         align: whether to turn the shoulders along x.
+        progress: called with the sequences prepared and the sequences there are.
 
     Returns:
         (N, M, frames, V, C) float32 of the sequences in `PrepareReport.kept`, and the report.
@@ -184,6 +186,8 @@ def prepare(
     for start in range(0, len(usable), _CHUNK):
         chunk = _prepare_chunk(usable[start : start + _CHUNK], bodies, layout, frames)
         out[start : start + _CHUNK] = align_shoulders(chunk, layout) if align else chunk
+        if progress is not None:
+            progress(min(start + _CHUNK, len(usable)), len(usable))
     if not torch.isfinite(out).all():
         raise ValueError("coordinates are too large for float32: positions are expected in metres")
     return out, report

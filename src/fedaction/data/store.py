@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -304,6 +304,7 @@ def clients_from_store(
     cross_subject: bool = True,
     shared_classes: bool = False,
     align: bool = True,
+    progress: Callable[[int, int], object] | None = None,
 ) -> list[ClientData]:
     """Clients from one or more stores, prepared for training.
 
@@ -325,6 +326,7 @@ def clients_from_store(
         shared_classes: give all clients of a store its whole class list. Otherwise a client's classes are
             those it has samples of, and its labels count from 0 among them.
         align: turn every frame so that the shoulders lie along x.
+        progress: called with the recordings of a store prepared and the recordings there are, store by store.
 
     Returns:
         Clients with x (N, M, frames, V, C), in the order of the stores.
@@ -342,7 +344,7 @@ def clients_from_store(
     for item in stores:
         sides = _sides(item, protocol) if protocol else None
         used = np.arange(len(item)) if sides is None else np.flatnonzero(sides != "")
-        x, report = prepare([item.sequences[i] for i in used], item.layout, frames, align)
+        x, report = prepare([item.sequences[i] for i in used], item.layout, frames, align, progress)
         kept = used[list(report.kept)]
         labels = item.labels[kept]
         people = np.array(item.subjects)[kept] if item.subjects else None

@@ -7,16 +7,13 @@ import os
 import shutil
 import warnings
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fedaction.federation.processes import refuse_in_import
+from filelock import FileLock, Timeout
 
-try:
-    import fcntl
-except ImportError:  # not on Windows, where nothing keeps two processes apart
-    fcntl = None
+from fedaction.federation.processes import refuse_in_import
 
 
 @contextmanager
@@ -43,19 +40,30 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+LOCK = ".lock"
+"""The file of a folder that is locked; it stays, and that it is there means nothing."""
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing but what a process that was killed at its start has left."""
+    return all(path.name == LOCK or path.name.endswith(".part") for path in folder.iterdir())
+
+
 @contextmanager
 def lock_folder(folder: Path) -> Generator[None]:
-    """Keeps a second process out of a folder; however the first one ends, the folder is free again."""
-    handle = os.open(folder, os.O_RDONLY)
+    """Keeps a second process out of a folder; however the first one ends, the folder is free again.
+
+    The lock is the operating system's, on the folder's file `LOCK`.
+    """
+    lock = FileLock(folder / LOCK)
     try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ValueError(f"{folder} is being written by another process; wait for it, or stop it") from None
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"{folder} is being written by another process; wait for it, or stop it") from None
+    try:
         yield
     finally:
-        os.close(handle)
+        lock.release()
 
 
 def remove_partial(folder: Path) -> None:
@@ -81,17 +89,38 @@ def read_json(path: Path) -> Any:
 def lock_path(place: Path) -> Generator[None]:
     """One process at a time makes what is to be at a place; however it ends, the next may go on."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(place.with_name(f".{place.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    lock = FileLock(place.with_name(f".{place.name}.lock"))
     try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                refuse_in_import()  # its parent has it, and waits for this process
-                warnings.warn(f"another process is making {place}: waiting for it", stacklevel=4)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            for left in place.parent.glob(f".{place.name}.*/"):  # by a process that was killed
-                shutil.rmtree(left, ignore_errors=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        refuse_in_import()  # its parent has it, and waits for this process
+        warnings.warn(f"another process is making {place}: waiting for it", stacklevel=4)
+        lock.acquire()
+    try:
+        for left in place.parent.glob(f".{place.name}.*/"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
-        os.close(handle)
+        lock.release()
+
+
+@contextmanager
+def take_folder(parent: Path, name: str) -> Generator[Path]:
+    """A new folder NAME-1, NAME-2, ... that no other process has; it goes again if nothing was written in it."""
+    number = 1
+    while True:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = parent / f"{name}-{number}"
+        try:
+            folder.mkdir()
+            break
+        except FileExistsError:
+            number += 1
+        except FileNotFoundError:  # somebody else found the parent empty, and removed it
+            continue
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):  # those that are not empty stay
+            folder.rmdir()
+            parent.rmdir()

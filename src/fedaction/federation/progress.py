@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+DATA = "data"
+"""What reading or making data is called where progress is shown."""
+CONTROLS = "controls"
+"""What fitting simple classifiers to compare with is called there."""
 
 
 class Progress(Protocol):
@@ -40,3 +46,24 @@ class Quiet:
 
     def warn(self, message: str) -> None:
         """See `Progress`."""
+
+
+def tell_of(progress: Progress, label: str) -> Callable[[int, int], None]:
+    """A callback that takes what is done and what there is, and shows it as work of that label.
+
+    Where several things are done one after another (a dataset, then the next), each is shown by itself.
+    """
+    parts, last, whole = 0, 0, -1
+
+    def tell(done: int, total: int) -> None:
+        nonlocal parts, last, whole
+        if total != whole or done < last:
+            parts, whole = parts + 1, total
+            progress.start(name(), 0, total)
+        last = done
+        progress.advance(name(), done, None)
+
+    def name() -> str:
+        return label if parts == 1 else f"{label}, part {parts}"
+
+    return tell

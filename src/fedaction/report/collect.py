@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from fedaction.federation.order import order_names
 from fedaction.report import files
 from fedaction.report.clock import RunClock, read_clock
 from fedaction.report.files import Analysis, Confusion, Evidence, LearnedGraph, RecordedAction, Result, finite
@@ -168,7 +169,7 @@ def collect(run_dir: Path) -> ReportData:
         environment=environment,
         result=result or own[0].result,
         methods=tuple(methods),
-        clients=tuple(dict.fromkeys([*tested, *trained])),
+        clients=tuple(order_names([*tested, *trained])),
         groups=groups,
         notes=tuple(notes),
         analyses=files.read_analyses(run_dir / "analyses"),

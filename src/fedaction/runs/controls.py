@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from fedaction.data.client import ClientData
 from fedaction.evaluation.controls import SIMPLE, Simple, describe_split
 from fedaction.federation.files import read_json, write_json
-from fedaction.federation.progress import Progress
+from fedaction.federation.progress import CONTROLS, Progress
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
 from fedaction.runs.recipe import Recipe
@@ -60,14 +60,14 @@ def write_controls(recipe: Recipe, clients: Mapping[str, ClientData], home: Path
     about: dict[str, Any] = {"split": {name: describe_split(client)._asdict() for name, client in clients.items()}}
     wanted = {name: score for name, score in SIMPLE.items() if name in recipe.run.controls}
     if wanted:
-        progress.start("controls", 0, len(tested))
+        progress.start(CONTROLS, 0, len(tested))
         about |= {name: {} for name in wanted}
     for done, (client, data) in enumerate(tested.items(), 1):
         for name, score in wanted.items():
             scores = score(data)
             about[name][client] = scores._asdict() | {"interval": scores.interval}
         if wanted:
-            progress.advance("controls", done, None)
+            progress.advance(CONTROLS, done, None)
     write_json(home / _FILE, about)
 
 

@@ -28,31 +28,34 @@ def environment(device: torch.device) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": platform.machine(),
         "device": device.type,
-        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor_name(),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else processor_name(),
         "git_revision": _git_revision(),
     }
 
 
-def _processor_name() -> str:
+def processor_name() -> str:
     """The processor's model and the instructions that torch uses on it: trained values depend on both."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    model = models[0] if models and models[0] else platform.processor() or platform.machine()
-    return f"{model}, {torch.backends.cpu.get_cpu_capability()}"
+    model = ""
+    if platform.system() == "Linux":
+        try:
+            lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            lines = []
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    elif platform.system() == "Darwin":
+        model = _said_by("sysctl", "-n", "machdep.cpu.brand_string") or ""
+    return f"{model or platform.processor() or platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _git_revision() -> str | None:
+    return _said_by("git", "rev-parse", "HEAD")
+
+
+def _said_by(*command: str) -> str | None:
+    """What a command prints; None where there is none, or it fails."""
     try:
         done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from fedaction.data.sources import SOURCES
 from fedaction.data.sources.base import Source
 from fedaction.engines.base import ClipBy, OptimiserName, Precision
+from fedaction.federation.recipes import find_recipe
 from fedaction.federation.settings import (
     FILE,
     HOW,
@@ -204,9 +205,10 @@ class Recipe:
         return hash_values(left)
 
 
-def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads a recipe file, with `key=value` overrides. Raises RecipeError with a message for people.
+def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
+    """Reads a recipe, with `key=value` overrides: a file, or one of the package by name ("fsar/demo").
 
+    Raises RecipeError with a message for people.
     Where overrides choose other methods, the file's keys that only methods not run have are left out with a warning.
     """
     values, given = read_recipe(path), read_overrides(overrides)
@@ -222,12 +224,11 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return parse_recipe(merged, str(path))
 
 
-def read_recipe(path: Path) -> dict[str, Any]:
-    """A recipe file's keys and values, not yet validated; a name is filled in."""
+def read_recipe(path: Path | str) -> dict[str, Any]:
+    """A recipe's keys and values, not yet validated; a name is filled in. See `find_recipe` for what names it."""
+    path = find_recipe(path)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RecipeError(f"there is no recipe {path}; `fedaction recipes` lists those that come with it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"the recipe {path} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
@@ -243,9 +244,12 @@ def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
         if not equals or not key:
             raise RecipeError(f"--set takes key=value, got {override!r}")
         try:
-            values[key] = tomllib.loads(f"value = {text}")["value"]
+            parsed = tomllib.loads(f"value = {text}")
         except tomllib.TOMLDecodeError:
-            values[key] = text
+            parsed = {"value": text}
+        if len(parsed) > 1:
+            raise RecipeError(f"--set takes one key=value, got several lines in {override!r}; say --set for each")
+        values[key] = parsed["value"]
     return values
 
 

@@ -14,13 +14,12 @@ from typing import Any, NotRequired, TypedDict
 import torch
 
 from fedaction.data.client import ClientData
-from fedaction.data.sources.base import Tell
 from fedaction.data.validation import hold_validation
 from fedaction.engines.base import choose_device
 from fedaction.evaluation.accuracy import Scores, mean_interval, score_confusion
 from fedaction.evaluation.controls import Simple
 from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
-from fedaction.federation.progress import Progress, Quiet
+from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import derive
 from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.methods import METHODS
@@ -35,8 +34,6 @@ from fedaction.runs.stop import is_over
 from fedaction.server.devices import fleet_of
 
 METRIC = "accuracy"
-DATA = "data"
-"""What reading or making data is called where progress is shown."""
 
 
 class RunResult(TypedDict):
@@ -105,27 +102,13 @@ def load_clients(recipe: Recipe, progress: Progress | None = None) -> dict[str, 
     seed = recipe.run.data_seed
     if recipe.source.per_seed:
         seed = derive(seed, "repetition", recipe.run.seeds[0])
-    loaded = recipe.source.load(seed, _data_progress(progress) if progress else None)
+    loaded = recipe.source.load(seed, tell_of(progress, DATA) if progress else None)
     if recipe.run.validation:
         loaded = hold_validation(loaded, recipe.run.validation, seed, recipe.run.unseen)
     clients = {client.info.id: client for client in loaded}
     if not clients:
         raise ValueError("the recipe's data has no clients")
     return clients
-
-
-def _data_progress(progress: Progress) -> Tell:
-    """A callback for data being read or made, which is shown as work called `DATA`."""
-    started = False
-
-    def tell(done: int, total: int) -> None:
-        nonlocal started
-        if not started:
-            progress.start(DATA, 0, total)
-            started = True
-        progress.advance(DATA, done, None)
-
-    return tell
 
 
 def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) -> RunResult:

@@ -84,7 +84,7 @@ def load_recogniser(path: str | Path) -> Recogniser:
         if not card.classes:
             raise ModelFileError(
                 f"{path} has no classifier, so that it recognises nothing; train one on it, as with "
-                "`fedaction run recipes/edge/finetune.toml --set pretrained=FILE`"
+                "`fedaction run edge/finetune --set pretrained=FILE`"
             )
         folded = Folded(network)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +33,7 @@ def stage_federation(
     frames: int = 50,
     heterogeneity: float = 1.0,
     noise: float = 1.0,
+    progress: Callable[[int, int], object] | None = None,
 ) -> list[ClientData]:
     """A federation of synthetic skeleton recordings. Sequences shorter than `clients` are cycled.
 
@@ -49,6 +50,7 @@ def stage_federation(
         frames: T.
         heterogeneity: 0 makes the clients' people, cameras and devices alike, 1 is the usual difference.
         noise: scales every sensor error; 0 records exactly.
+        progress: called with the recordings made and the recordings there are.
 
     Returns:
         The clients, x (N, 1, frames, V, 3) in metres in camera axes.
@@ -65,11 +67,19 @@ def stage_federation(
             f"frames must be at least 2, heterogeneity and noise not negative; got {frames}, {heterogeneity}, {noise}"
         )
     lists = _action_lists([actions[i % len(actions)] for i in range(clients)], seed)
+    total, made = sum(train[i % len(train)] + test for i in range(clients)), 0
+
+    def tell(count: int) -> None:
+        nonlocal made
+        made += count
+        if progress is not None:
+            progress(made, total)
+
     out = []
     for i, names in enumerate(lists):
         shape = layout_named(layouts[i % len(layouts)])
         place = place_of(derive(seed, "stage client", i), shape, heterogeneity, noise)
-        data = place.record(names, train[i % len(train)], "train", frames, heterogeneity)
+        data = place.record(names, train[i % len(train)], "train", frames, heterogeneity, tell)
         info = ClientInfo(
             id=f"stage-{i}-{shape.name}",
             group="skeleton",
@@ -78,7 +88,7 @@ def stage_federation(
             shape=(1, frames, len(shape), 3),
             layout=shape,
         )
-        out.append(ClientData(info, data, place.record(names, test, "test", frames, 0.0)))
+        out.append(ClientData(info, data, place.record(names, test, "test", frames, 0.0, tell)))
     return out
 
 
@@ -110,8 +120,19 @@ class Place:
     sensor: Sensor
     layout: Layout
 
-    def record(self, names: tuple[str, ...], samples: int, split: str, frames: int, skew: float) -> Examples:
-        """Recordings of the split's own people; `skew` makes some actions more common than others."""
+    def record(
+        self,
+        names: tuple[str, ...],
+        samples: int,
+        split: str,
+        frames: int,
+        skew: float,
+        tell: Callable[[int], object] = lambda _: None,
+    ) -> Examples:
+        """Recordings of the split's own people; `skew` makes some actions more common than others.
+
+        `tell` is called with how many more are made.
+        """
         rng = numpy_generator(self.seed, split)
         weights = np.exp(0.5 * skew * rng.standard_normal(len(names)))
         # Every action once, as far as the amount allows, then by weight.
@@ -129,6 +150,7 @@ class Place:
             some = slice(first, first + _BATCH)
             shows = perform(numbers[some], chosen[some], own, frames, takes=np.arange(samples)[some])
             x[some] = skeletons(shows, self.layout, self.sensor, own)
+            tell(len(x[some]))
         return Examples(torch.from_numpy(x), torch.from_numpy(labels), tuple(who.name for who in chosen))
 
 

@@ -25,7 +25,7 @@ from fedaction.data.clips.window import window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.accuracy import accuracy_of, wilson
 from fedaction.federation.files import read_json, write_atomically, write_json
-from fedaction.federation.progress import Progress, Quiet
+from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.settings import to_toml
 from fedaction.models.files import Card, load_model, read_card, save_model
 from fedaction.models.resnet3d import ResNet3D
@@ -118,7 +118,7 @@ def run_distil(
     device = choose_device(settings.device)
     check_precision(settings.precision, device)
     _check_keys(recipe, folder)
-    data = recipe.source.pool(settings.data_seed) if data is None else data
+    data = data or recipe.source.pool(settings.data_seed, tell_of(progress, DATA))
     check_clips(data, f"data = {settings.data!r}")
     window = window_of(data, settings.crop, settings.augment_pad, settings.augment_flip)
     given = _given_teacher(recipe, data)

@@ -167,8 +167,8 @@ class DistilRecipe(ClipRecipe[DistilSettings]):
         return hash_values({"defaults": DEFAULTS, "keys": keys, "seed": seed, "data": data, "teacher": teacher})
 
 
-def load_distil_recipe(path: Path, overrides: Sequence[str] = ()) -> DistilRecipe:
-    """Reads a recipe file, with `key=value` overrides. Raises RecipeError with a message for people."""
+def load_distil_recipe(path: Path | str, overrides: Sequence[str] = ()) -> DistilRecipe:
+    """Reads a recipe (a file, or a name), with `key=value` overrides. Raises RecipeError."""
     return parse_distil_recipe(read_recipe(path) | read_overrides(overrides), str(path))
 
 

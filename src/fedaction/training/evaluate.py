@@ -26,7 +26,7 @@ from fedaction.data.clips.window import Window, window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.accuracy import recordings_in
 from fedaction.federation.files import write_json
-from fedaction.federation.progress import Progress, Quiet
+from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import generator
 from fedaction.methods.pretext.ctp import STRIDES
 from fedaction.models.files import Card
@@ -114,7 +114,7 @@ def run_evaluate(
     if folder is not None:
         check_folder(folder, RECORD, "evaluation")
     backbones = Backbones(model, settings, progress)
-    data = recipe.source.pool(settings.data_seed, whole=True) if data is None else data
+    data = data or recipe.source.pool(settings.data_seed, tell_of(progress, DATA), whole=True)
     check_clips(data, f"data = {settings.data!r}")
     window, digest = window_of(data, settings.crop), digest_of(data)
     set_precision(settings.tf32)

@@ -147,8 +147,8 @@ class EvaluateRecipe(ClipRecipe[EvaluateSettings]):
         return self.settings.deciding(defaults=True) | {"precision": precision}
 
 
-def load_evaluate_recipe(path: Path | None, overrides: Sequence[str] = ()) -> EvaluateRecipe:
-    """Reads a recipe file, or starts from defaults, with `key=value` overrides. Raises RecipeError."""
+def load_evaluate_recipe(path: Path | str | None, overrides: Sequence[str] = ()) -> EvaluateRecipe:
+    """Reads a recipe (a file, or a name), or starts from defaults, with `key=value` overrides. Raises RecipeError."""
     values = {} if path is None else read_recipe(path)
     return parse_evaluate_recipe(values | read_overrides(overrides), "--set" if path is None else str(path))
 

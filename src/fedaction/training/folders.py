@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedaction.federation.files import lock_folder, read_json, remove_partial, write_json
+from fedaction.federation.files import is_empty, lock_folder, read_json, remove_partial, write_json
 from fedaction.federation.settings import hash_values
 from fedaction.training.trainer import seconds_of
 
@@ -28,7 +28,7 @@ def check_folder(folder: Path, record: str, what: str) -> None:
         raise ValueError(f"{folder} is a file; choose a directory")
     if not folder.exists() or (folder / record).exists():
         return
-    if any(not path.name.endswith(".part") for path in folder.iterdir()):
+    if not is_empty(folder):
         raise ValueError(f"{folder} is not empty and holds no {what}; choose another directory")
 
 

@@ -99,11 +99,16 @@ def keep_features(
     return load_features(out), True
 
 
-def take_features(collection: Collection, extractor: Extractor, cache: str | Path | None = None) -> FeatureSet:
+def take_features(
+    collection: Collection,
+    extractor: Extractor,
+    cache: str | Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> FeatureSet:
     """Features of recordings, kept in the cache under a digest of what they are made of and with."""
     key = key_of({"modality": collection.modality, **_provenance(collection, extractor)})
     name = f"{collection.source.get('name', collection.modality)}-{key}"
-    return from_cache(cache_root(cache) / "features" / name, lambda: extract(collection, extractor))
+    return from_cache(cache_root(cache) / "features" / name, lambda: extract(collection, extractor, progress))
 
 
 def from_cache(place: Path, make: Callable[[], FeatureSet]) -> FeatureSet:

@@ -82,10 +82,16 @@ def from_store(path: str | Path) -> Collection:
     )
 
 
-def from_public(name: str, root: str | Path, *, cache: str | Path | None = None) -> Collection:
+def from_public(
+    name: str,
+    root: str | Path,
+    *,
+    cache: str | Path | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Collection:
     """A public dataset, by the name of its reader. Skeletons go through the cache of `prepare_public`."""
     if name in READERS:
-        return from_store(prepare_public(name, root, cache=cache))
+        return from_store(prepare_public(name, root, cache=cache, progress=progress))
     if name not in SENSORS:
         raise ValueError(f"no public dataset is called {name!r}; there are {', '.join([*READERS, *SENSORS])}")
     reader, root = SENSORS[name], Path(root).absolute()

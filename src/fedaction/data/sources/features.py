@@ -103,7 +103,7 @@ class FeatureSource(_Features):
 
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
-        sets = [self._features(path) for path in self.feature_paths]
+        sets = [self._features(path, tell) for path in self.feature_paths]
         return clients_from_features(
             sets,
             groups=self.feature_groups or name_groups(sets, self.feature_paths),
@@ -119,16 +119,17 @@ class FeatureSource(_Features):
             seed=seed,
         )
 
-    def _features(self, path: str) -> FeatureSet:
+    def _features(self, path: str, tell: Tell | None) -> FeatureSet:
         if not path.startswith(_PUBLIC):
             if not Path(path).exists():
                 raise FileNotFoundError(f"there is no feature store {path}: make it with `{_how(Path(path))}`")
             return load_features(path)
         name, cache = path.removeprefix(_PUBLIC), self.feature_cache or None
         place = data_root(self.feature_root, "feature_root", (name,))
-        recordings = from_public(name, place / (SENSORS[name].folder if name in SENSORS else name), cache=cache)
+        folder = place / (SENSORS[name].folder if name in SENSORS else name)
+        recordings = from_public(name, folder, cache=cache, progress=tell)
         extractor = built_in(recordings.modality, frames=self.frames, align=self.align, bodies=recordings.bodies)
-        return take_features(recordings, extractor, cache)
+        return take_features(recordings, extractor, cache, tell)
 
 
 def name_groups(sets: Sequence[FeatureSet], paths: Sequence[str]) -> list[str]:

@@ -48,6 +48,7 @@ class StageSource(SequenceSource):
             frames=self.frames,
             heterogeneity=self.stage_heterogeneity,
             noise=self.stage_noise,
+            progress=tell,
         )
         return [_normalise(client, self.align) for client in raw]
 

@@ -41,4 +41,5 @@ class StoreSource(SequenceSource):
             frames=self.frames,
             align=self.align,
             seed=seed,
+            progress=tell,
         )

@@ -19,7 +19,7 @@ REAL = ("utd_mhad", "msr_action3d", "kard", "florence3d", "hdm05")
 OWN = ("pku1", "pku2", "ntu60", "ntu120", "uestc")
 """The paper's datasets, as readers and folders are called."""
 
-# The network and the schedule. "small" is the demo's, "paper" the paper's: see recipes/fsar.
+# The network and the schedule. "small" is the demo's, "paper" the paper's: see the recipes fsar/demo and fsar/paper.
 _SCALES: dict[Scale, dict[str, Any]] = {
     "tiny": {
         **{"rounds": 2, "frames": 8, "batch_size": 8, "lr": 0.03, "report_samples": 0},
@@ -33,7 +33,7 @@ _SCALES: dict[Scale, dict[str, Any]] = {
     "paper": {"rounds": 300, "frames": 50, "batch_size": 128, "lr": 0.02, "engine": "vectorised"},
 }
 
-# Real recordings at the small scale: recipes/fsar/real.toml, with fewer evaluations.
+# Real recordings at the small scale: fsar/real, with fewer evaluations.
 _REAL: dict[str, Any] = {
     **{"rounds": 80, "local_epochs": 4, "evaluate_every": 4, "frames": 50, "batch_size": 32, "lr": 0.01},
     **{"model_width": 16, "model_last": 0, "model_units": (4, 3, 3), "model_projection": 0},
