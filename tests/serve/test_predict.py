@@ -17,14 +17,14 @@ from fedaction.cli.predict import predict as predict_command
 from fedaction.data.clips.decode import VideoError, read_all, read_clips
 from fedaction.data.clips.spec import spread_clips
 from fedaction.federation.seeds import numpy_generator
-from fedaction.models.files import Card, ModelFileError, load_model, save_model
+from fedaction.models.files import ModelFileError, clip_card, load_model, save_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.serve.export import export_model
 from fedaction.serve.predict import best, load_recogniser, predict, windows
 from tests.conftest import recordings
 from tests.models.common import filled, started
 
-CARD = Card(classes=("wave", "walk", "sit"), frames=4, stride=2, resize=36, crop=32)
+CARD = clip_card(classes=("wave", "walk", "sit"), frames=4, stride=2, resize=36, crop=32)
 
 
 def record(path, frames, fps=25):
@@ -194,7 +194,7 @@ def test_without_onnxruntime_the_message_says_what_to_install(home, monkeypatch)
 @pytest.mark.slow
 def test_two_cores_are_faster_than_the_camera(tmp_path):
     """ResNet-18 in full width on 8 x 112 x 112. By time of the processor: others may use the machine too."""
-    card = Card(classes=tuple(map(str, range(400))), frames=8, resize=128, crop=112)
+    card = clip_card(classes=tuple(map(str, range(400))), frames=8, resize=128, crop=112)
     save_model(tmp_path / "full.safetensors", started(ResNet3D(18)), card)
     video = record(tmp_path / "video.mp4", 300, fps=30)
     model = load_recogniser(tmp_path / "full.safetensors")
