@@ -1,9 +1,12 @@
 """A trained network that is ready for use: from a recording, an array or a file, to the action in it.
 
-network = load_network("clinic.safetensors")      a model file, or what `fedaction export` made of one (.onnx)
-network.predict(recording).label                  an array, or a path
-network(x)                                        logits of samples that are prepared already
-network.save("copy.safetensors")
+    network = load_network("clinic.safetensors")      a model file, or what `fedaction export` made of one (.onnx)
+    network = network_of_run("runs/fsar-demo-1", "clinic")
+    network.predict(recording).label                  an array, or a path
+    network(x)                                        logits of samples that are prepared already
+    network.save("copy.safetensors")
+
+Recordings are cut, mended and resized by `serve.recordings`; what is arithmetic is `models.steps`.
 """
 
 # torch's type stubs are partial.
@@ -21,10 +24,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from fedaction.federation.settings import nearest
 from fedaction.models.files import Card, ModelFileError, load_model, save_model
 from fedaction.models.folded import Folded
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.models.steps import Prepared, Steps
+from fedaction.runs.deploy import SERVER, read_index
 from fedaction.serve.onnx import open_onnx
 from fedaction.serve.recordings import cut_windows, list_recordings
 
@@ -176,3 +181,47 @@ def load_network(path: str | Path) -> Network:
         network, card = load_model(path)
         return Network(card, network)
     raise ModelFileError(f"{path} is neither a model file (.safetensors) nor an exported one (.onnx)")
+
+
+def find_model(place: str | Path, client: str | None = None) -> Path:
+    """The file that a network is read from: itself; of a run's directory the server's, or a client's.
+
+    Where a run has no network that all clients share, and no client is named, the error says which there are.
+    """
+    place = Path(place)
+    if not place.is_dir():
+        if client is not None:
+            raise ValueError(f"{place} is one network; clients are those of a run's directory")
+        return place
+    index = read_index(place)
+    if index is None:
+        if client is None and (place / SERVER).is_file():
+            return place / SERVER
+        raise ValueError(
+            f"{place} has no model files; a run has them when it is done, and `fedaction resume` makes them"
+        )
+    clients, why = index["clients"], index["left_out"]
+    if client is not None:
+        if client not in clients:
+            known = ", ".join(list(clients)[:20]) or f"none: {why}"
+            raise ValueError(f"{place} has no client {client!r}{nearest(client, clients)}; there are {known}")
+        return place / clients[client]
+    if index["server"]:
+        return place / index["server"]
+    if len(clients) == 1:
+        return place / next(iter(clients.values()))
+    if not clients:
+        raise ValueError(f"{place} has no model files: {why or 'no client has a network'}")
+    more = f" and {len(clients) - 20} more" if len(clients) > 20 else ""
+    raise ValueError(
+        f"{place} has no network that all clients share, but one for each: say --client NAME (in Python client=), "
+        f"one of {', '.join(list(clients)[:20])}{more}"
+    )
+
+
+def network_of_run(folder: str | Path, client: str | None = None) -> Network:
+    """The network of a finished run: the one that all clients share, or a client's own.
+
+    With `validation` it is that of the best round, else that of the last.
+    """
+    return load_network(find_model(folder, client))
