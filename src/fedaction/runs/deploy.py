@@ -33,7 +33,7 @@ from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.assembly import Assembly
 from fedaction.runs.recipe import Recipe
 
-INDEX = "models/index.json"
+INDEX = "models.json"
 """In a run's directory: which model files it has, of whom, and why others are not there."""
 SERVER = "model.safetensors"
 MOST_CLIENTS = 200

@@ -51,14 +51,12 @@ def read_columns(
         wanted = [name.lower() for name in names]
         if wanted and set(wanted) <= set(lower):
             chosen = [lower.index(name) for name in wanted]
-        elif times is not None and width == count + 1:
-            chosen = [place for place in range(width) if place != times]
     if chosen is None:
-        if width != count:
+        chosen = [place for place in range(width) if place != times]
+        if len(chosen) != count:
             has = f" ({', '.join(header[:12])})" if header else ""
             need = f": {', '.join(names)}" if names else ""
             raise ValueError(f"{path} has {width} columns{has}, the model takes {what or count}{need}")
-        chosen = list(range(width))
     values = _numbers(path, rows, chosen)
     rate = None if times is None else _rate(_numbers(path, rows, [times])[:, 0])
     return values, rate
