@@ -67,8 +67,8 @@ def run(
 ) -> None:
     """Run a recipe: its method, beside its baselines, over its seeds.
 
-    Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, result.json and report.html;
-    a run that was interrupted is resumed with `fedaction resume DIR`.
+    Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, model files, result.json
+    and report.html; a run that was interrupted is resumed with `fedaction resume DIR`.
     """
     from fedaction.runs.recipe import load_recipe
 
@@ -213,6 +213,10 @@ def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
         return
     out.print(_table([result], "method"))
     _say_warnings(result["warnings"])
+    from fedaction.runs.deploy import describe_models
+
+    if models := describe_models(Path(result["run"])):
+        say(models)
     say(f"report: {Path(result['run']) / 'report.html'}")
 
 

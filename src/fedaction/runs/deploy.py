@@ -108,6 +108,23 @@ def has_models(folder: Path) -> bool:
     return all((folder / path).is_file() for path in listed)
 
 
+def describe_models(folder: Path) -> str:
+    """One line on the model files of a run, and what they are for; empty where nothing is known of them."""
+    index = read_index(folder)
+    if index is None:
+        return ""
+    count, words = len(index["clients"]), list[str]()
+    if index["server"]:
+        words.append(f"{folder / SERVER}, which all clients share")
+    if count:
+        alone = "" if index["server"] else " (they share no whole network)"
+        own = "one client's own" if count == 1 else f"{count} clients' own"
+        words.append(f"{own} in {folder / 'models' / 'clients'}{alone}")
+    if not words:
+        return f"models: none; {index['left_out']}" if index["left_out"] else ""
+    return f"models: {'; '.join(words)}"
+
+
 class Index(TypedDict):
     """Which model files a run has."""
 
