@@ -1,18 +1,25 @@
-"""The examples of the documentation run: each page's Python blocks from top to bottom, in an empty directory."""
+"""The examples of the documentation run: each page's blocks from top to bottom, in an empty directory.
+
+Blocks fenced as `python` are run, lines of those fenced as `sh run` are commands, and `toml NAME` is a file's text.
+"""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from fedaction.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*?)[ \t]*$")
 
 
-def python_blocks(text: str) -> list[tuple[int, str]]:
-    """The blocks fenced as `python`, each with the number of its first line. `python no-run` is left out."""
-    blocks: list[tuple[int, str]] = []
+def fenced_blocks(text: str) -> list[tuple[int, list[str], str]]:
+    """All fenced blocks: the number of the first line, the words after the fence, the text."""
+    blocks: list[tuple[int, list[str], str]] = []
     end, info, start, indent, lines = "", "", 0, 0, list[str]()
     for number, line in enumerate(text.splitlines(), 1):
         if not end:
@@ -20,13 +27,27 @@ def python_blocks(text: str) -> list[tuple[int, str]]:
                 end, info, start, lines = opened["fence"], opened["info"], number + 1, []
                 indent = len(opened["indent"])
         elif line.strip().startswith(end) and not line.strip().strip(end[0]):
-            if info.split() == ["python"]:
-                blocks.append((start, "\n".join(lines)))
+            blocks.append((start, info.split(), "\n".join(lines)))
             end = ""
         else:
             lines.append(line[min(indent, len(line) - len(line.lstrip())) :])
     assert not end, f"the block that begins at line {start} is not closed"
     return blocks
+
+
+def python_blocks(text: str) -> list[tuple[int, str]]:
+    """The blocks fenced as `python`, each with the number of its first line. `python no-run` is left out."""
+    return [(start, block) for start, info, block in fenced_blocks(text) if info == ["python"]]
+
+
+def run_commands(page: Path, block: str) -> None:
+    """The lines of a block, each a call of the command; what follows a # is left out."""
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words:
+            assert words[0] == "fedaction", f"{page}: {line}"
+            result = CliRunner().invoke(app, words[1:])
+            assert result.exit_code == 0, f"{page}: {line}\n{result.output}"
 
 
 def with_examples() -> list[Path]:
@@ -37,9 +58,14 @@ def with_examples() -> list[Path]:
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {"__name__": "__main__"}
-    for start, block in python_blocks(page.read_text(encoding="utf-8")):
-        # Blank lines before it, so that a traceback points at the page's own lines.
-        exec(compile("\n" * (start - 1) + block, str(page), "exec"), space)
+    for start, info, block in fenced_blocks(page.read_text(encoding="utf-8")):
+        if info == ["python"]:
+            # Blank lines before it, so that a traceback points at the page's own lines.
+            exec(compile("\n" * (start - 1) + block, str(page), "exec"), space)
+        elif info == ["sh", "run"]:
+            run_commands(page, block)
+        elif info[:1] == ["toml"] and len(info) == 2:
+            (tmp_path / info[1]).write_text(block, encoding="utf-8")
 
 
 def test_the_first_pages_have_examples():

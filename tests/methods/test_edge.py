@@ -19,7 +19,7 @@ from fedaction.federation.tree import tensors_of
 from fedaction.methods import METHODS
 from fedaction.methods.central import Central, arrange
 from fedaction.methods.start import fresh, initial_state, precompute_frozen
-from fedaction.models.files import Card, save_model
+from fedaction.models.files import clip_card, save_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.server.federation import combine
 from tests.conftest import make_method, mixed_clients, vector_clients
@@ -211,7 +211,7 @@ def test_networks_start_from_a_model_file(tmp_path: Path):
     teacher = ResNet3D(22, 3, 4)
     for parameter in teacher.parameters():
         parameter.data.normal_(generator=generator(0, "teacher"))
-    card = Card(classes=CLASSES, frames=4, resize=16, crop=16)
+    card = clip_card(classes=CLASSES, frames=4, resize=16, crop=16)
     save_model(tmp_path / "student.safetensors", teacher, card)
     settings = {**VIDEO, "model_width": 0, "pretrained": str(tmp_path / "student.safetensors")}
     clients = video_clients()

@@ -7,11 +7,11 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
-from fedaction.models.files import KEY, Card, ModelFileError, load_model, read_card, save_model
+from fedaction.models.files import KEY, ModelFileError, clip_card, load_model, read_card, save_model
 from fedaction.models.resnet3d import ResNet3D
 from tests.models.common import filled
 
-CARD = Card(classes=("wave", "walk", "sit"), frames=8, resize=40, crop=32, provenance={"configuration": "ab12"})
+CARD = clip_card(classes=("wave", "walk", "sit"), frames=8, resize=40, crop=32, provenance={"configuration": "ab12"})
 
 
 def model(**options):
@@ -33,7 +33,7 @@ def test_a_model_comes_back(tmp_path):
 
 def test_a_network_without_a_classifier_comes_back(tmp_path):
     path = tmp_path / "bare.safetensors"
-    save_model(path, model(classes=0), Card(classes=(), frames=8, resize=40, crop=32))
+    save_model(path, model(classes=0), clip_card(classes=(), frames=8, resize=40, crop=32))
     network, card = load_model(path)
     assert network.classifier is None and card.classes == ()
 
@@ -43,11 +43,24 @@ def test_cards_are_checked():
         ({"classes": ("a", "a")}, "one name"),
         ({"frames": 0}, "greater than 0"),
         ({"crop": 64}, "does not fit into frames of 40"),
-        ({"size": 3}, "Extra inputs"),
         ({"stride": 1.5}, "integer"),
     ):
         with pytest.raises(ValidationError, match=words):
-            Card(**{"classes": ("a", "b"), "frames": 8, "resize": 40, "crop": 32, **wrong})
+            clip_card(**{"classes": ("a", "b"), "frames": 8, "resize": 40, "crop": 32, **wrong})
+
+
+def test_files_of_the_first_format_are_read(tmp_path):
+    """They were about clips alone, whose sizes stood in the card itself."""
+    path = tampered(tmp_path)
+    _, arguments = read_card(path)
+    card = {"classes": ["wave", "walk", "sit"], "frames": 8, "resize": 40, "crop": 32, "provenance": {"a": 1}}
+    said = {"format": 1, "architecture": "resnet3d", "arguments": arguments, "card": card}
+    save_file(load_file(path), path, {KEY: json.dumps(said)})
+    assert load_model(path)[1] == clip_card(**{**card, "classes": tuple(card["classes"])})
+    del card["frames"]
+    save_file(load_file(path), path, {KEY: json.dumps(said)})
+    with pytest.raises(ModelFileError, match=r"card\.input\.shape"):
+        load_model(path)
 
 
 def test_what_cannot_be_used_later_is_not_written(tmp_path):
@@ -67,7 +80,7 @@ def tampered(tmp_path, change=None, spoil=None):
     save_model(path, model(), CARD)
     values = load_file(path)
     card, arguments = read_card(path)
-    said = {"format": 1, "architecture": "resnet3d", "arguments": arguments, "card": card.model_dump()}
+    said = {"format": 2, "architecture": "resnet3d", "arguments": arguments, "card": card.model_dump()}
     for key, value in (change or {}).items():
         place = said
         *way, last = key.split(".")
@@ -83,8 +96,8 @@ def tampered(tmp_path, change=None, spoil=None):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": 2}, "has format 2; this version reads 1"),
-        ({"architecture": "os.system"}, "architecture 'os.system'; known is"),
+        ({"format": 3}, "has format 3; this version reads 1 and 2"),
+        ({"architecture": "os.system"}, "architecture 'os.system'; known are"),
         ({"arguments.depth": 20}, "cannot be built: there is no 3D ResNet of depth 20"),
         ({"arguments.depth": "18"}, "arguments.depth"),
         ({"arguments.width": 10**9}, "'conv1.weight' is F32|cannot be built"),
@@ -92,7 +105,8 @@ def tampered(tmp_path, change=None, spoil=None):
         ({"arguments.std": [1, 0, 1]}, "must be positive"),
         ({"arguments.extra": 1}, "arguments.extra: Extra inputs"),
         ({"card.classes": ["a", "b"]}, "the network has 3 classes, the card names 2"),
-        ({"card.frames": -1}, "card.frames"),
+        ({"card.input.shape": [-1, 32, 32, 3]}, "card.input.shape"),
+        ({"card.size": 3}, "card.size: Extra inputs"),
         ({"card": None}, "card"),
     ],
 )
@@ -127,7 +141,7 @@ def test_other_files_are_refused(tmp_path):
     save_file({"a": torch.zeros(2)}, tmp_path / "text.safetensors", {KEY: "{"})
     (tmp_path / "noise.safetensors").write_bytes(b"\x00" * 100)
     for name, words in {
-        "other": "not a model file; build the network and read the tensors with",
+        "other": "not a model file; of a run.s checkpoint, use the run.s directory",
         "text": "not JSON",
         "noise": "cannot be read as a .safetensors file",
         "missing": "cannot be read as a .safetensors file",

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedaction.analyses import landscape
 from fedaction.federation.files import read_json
 from fedaction.federation.seeds import generator
-from fedaction.models.files import Card, save_model
+from fedaction.models.files import clip_card, save_model
 from fedaction.models.layers import initialise
 from fedaction.papers import FEDVSSL, ITEMS, SCALES, Workbench, runs_of, work
 from fedaction.papers.cells import Draft
@@ -126,7 +126,7 @@ def test_every_row_is_evaluated_with_the_strides_of_its_training(tmp_path):
             network, model = settings.make_task().network(18, 2).backbone, str(tmp_path / f"{pretext}.safetensors")
             for module in network.modules():
                 initialise(module, generator(0, "init"))
-            save_model(Path(model), network, Card(classes=(), frames=8, stride=3, resize=40, crop=32, provenance={}))
+            save_model(Path(model), network, clip_card(classes=(), frames=8, stride=3, resize=40, crop=32))
         recipe = fedvssl_models._recipe(bench, "UCF", model, 0, ("retrieval",))
         assert Backbones(model, recipe.settings).of(0).arguments["image_strides"] == (1, 2, 2, stride)
 

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from fedaction.cli.export import export
 from fedaction.federation.seeds import generator
-from fedaction.models.files import KEY, Card, load_model, save_model
+from fedaction.models.files import KEY, clip_card, load_model, save_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.serve.export import TOLERANCE, ExportError, export_model
 from tests.models.common import filled
 
-CARD = Card(classes=("wave", "walk", "sit"), frames=8, resize=36, crop=32, provenance={"recipe": "edge/demo"})
+CARD = clip_card(classes=("wave", "walk", "sit"), frames=8, resize=36, crop=32, provenance={"recipe": "edge/demo"})
 
 
 def network(kind=ResNet3D):
@@ -87,7 +87,7 @@ def test_torch_export_gives_what_the_network_gives(exported):
     for count in (1, 2, 5):
         found = program.module()(clips(count))
         torch.testing.assert_close(found, model(clips(count)).detach(), atol=1e-4, rtol=1e-4)
-    assert json.loads(extra[f"{KEY}.json"])["card"]["frames"] == 8
+    assert json.loads(extra[f"{KEY}.json"])["card"]["input"]["shape"][0] == 8
 
 
 class _Other(ResNet3D):

@@ -17,14 +17,14 @@ from fedaction.cli.predict import predict as predict_command
 from fedaction.data.clips.decode import VideoError, read_all, read_clips
 from fedaction.data.clips.spec import spread_clips
 from fedaction.federation.seeds import numpy_generator
-from fedaction.models.files import Card, ModelFileError, load_model, save_model
+from fedaction.models.files import ModelFileError, clip_card, load_model, save_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.serve.export import export_model
 from fedaction.serve.predict import best, load_recogniser, predict, windows
 from tests.conftest import recordings
 from tests.models.common import filled, started
 
-CARD = Card(classes=("wave", "walk", "sit"), frames=4, stride=2, resize=36, crop=32)
+CARD = clip_card(classes=("wave", "walk", "sit"), frames=4, stride=2, resize=36, crop=32)
 
 
 def record(path, frames, fps=25):
@@ -140,28 +140,29 @@ def test_the_command_names_actions_and_goes_past_broken_files(home, command):
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
     assert len([line for line in lines if " s  w" in line or " s  s" in line]) == 6
-    assert [line.split("(")[1].split(" in")[0] for line in lines if "the video" in line] == ["5 clips", "1 clips"]
+    assert [line.split("(")[1].split(" in")[0] for line in lines if ".mp4" in line] == ["5 windows", "1 windows"]
     assert "broken.mp4" in result.stderr and "cannot be opened as video" in result.stderr
-    assert "gone.mp4 is not a file" in result.stderr
+    assert "there is no" in result.stderr
     good = command(home / "model.onnx", home / "short.mp4", "--top", 3)
     assert good.exit_code == 0 and all(name in good.stdout for name in CARD.classes)
 
 
-def test_the_command_prints_one_json_object(home, command):
+def test_the_command_prints_json_lines(home, command):
     arguments = (home / "model.onnx", home / "broken.mp4", home / "long.mp4", "--json", "--every", "16")
     result = command(*arguments, "--top", "3")
-    assert result.exit_code == 1 and result.stdout.count("\n") == 1
-    broken, done = json.loads(result.stdout)["videos"]
-    assert broken["clips"] == [] and "cannot be opened as video" in broken["error"]
-    assert [clip["frame"] for clip in done["clips"]] == [0, 16, 32] and done["clip_count"] == 3
-    named = [{a["action"]: a["confidence"] for a in said["actions"]} for said in (*done["clips"], done)]
+    assert result.exit_code == 1
+    broken, *clips, done = map(json.loads, result.stdout.splitlines())
+    assert broken["file"].endswith("broken.mp4") and "cannot be opened as video" in broken["error"]
+    assert [clip["start"] for clip in clips] == [0, 16, 32] and done["windows"] == 3
+    assert [clip["window"] for clip in clips] == [0, 1, 2] and clips[1]["seconds"] == pytest.approx(0.64)
+    named = [{a["action"]: a["confidence"] for a in said["actions"]} for said in (*clips, done)]
     for actions in named:
         assert set(actions) == set(CARD.classes) and sum(actions.values()) == pytest.approx(1)
         assert list(actions.values()) == sorted(actions.values(), reverse=True)
     for name in CARD.classes:
         assert named[-1][name] == pytest.approx(np.mean([actions[name] for actions in named[:-1]]))
-    for said in json.loads(command(*arguments).stdout)["videos"][1]["clips"]:
-        assert len(said["actions"]) == 1
+    for line in command(*arguments).stdout.splitlines()[1:]:
+        assert len(json.loads(line)["actions"]) == 1
 
 
 def test_models_that_cannot_be_used(home, tmp_path, command):
@@ -194,7 +195,7 @@ def test_without_onnxruntime_the_message_says_what_to_install(home, monkeypatch)
 @pytest.mark.slow
 def test_two_cores_are_faster_than_the_camera(tmp_path):
     """ResNet-18 in full width on 8 x 112 x 112. By time of the processor: others may use the machine too."""
-    card = Card(classes=tuple(map(str, range(400))), frames=8, resize=128, crop=112)
+    card = clip_card(classes=tuple(map(str, range(400))), frames=8, resize=128, crop=112)
     save_model(tmp_path / "full.safetensors", started(ResNet3D(18)), card)
     video = record(tmp_path / "video.mp4", 300, fps=30)
     model = load_recogniser(tmp_path / "full.safetensors")

@@ -21,7 +21,7 @@ from fedaction.evaluation.knn import knn_accuracy
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import generator, numpy_generator
 from fedaction.federation.settings import RecipeError
-from fedaction.models.files import Card, load_model, save_model
+from fedaction.models.files import clip_card, load_model, save_model
 from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.metrics import read_rows
@@ -169,7 +169,7 @@ def test_the_whole_network_is_evaluated_with_standard_strides(arrays, tmp_path):
     network = ResNet3D(18, 5, 4, stem_frames=3, pool=False, frozen=6, image_strides=(1, 2, 2, 1))
     for name, part in network.named_modules():
         initialise(part, generator(0, name))
-    card = Card(classes=tuple("abcde"), frames=8, resize=16, crop=16)
+    card = clip_card(classes=tuple("abcde"), frames=8, resize=16, crop=16)
     save_model(tmp_path / "model.safetensors", network, card)
     model = str(tmp_path / "model.safetensors")
     for strides, expected in (("standard", (1, 2, 2, 2)), ("own", (1, 2, 2, 1)), ("ctp", (1, 2, 2, 1))):

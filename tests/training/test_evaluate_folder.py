@@ -15,7 +15,7 @@ from fedaction.data.samples import in_memory
 from fedaction.evaluation.retrieval import retrieval
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import generator, numpy_generator
-from fedaction.models.files import Card, save_model
+from fedaction.models.files import clip_card, save_model
 from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.training.evaluate import Backbones, EvaluateResult, run_evaluate, splits_of
@@ -73,7 +73,7 @@ def saved(path: Path, seed: int) -> str:
     network = ResNet3D(18, 0, 2, stem_frames=3, pool=False, eps=1e-3)
     for name, part in network.named_modules():
         initialise(part, generator(seed, name))
-    save_model(path, network, Card(classes=(), frames=4, resize=16, crop=16))
+    save_model(path, network, clip_card(classes=(), frames=4, resize=16, crop=16))
     return str(path)
 
 

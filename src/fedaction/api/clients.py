@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.features.clients import split
+from fedaction.data.imports import read_layout
 from fedaction.data.inputs import Input
 from fedaction.data.layout import Layout
-from fedaction.data.imports import read_layout
 from fedaction.data.preprocess import prepare
 from fedaction.data.samples import Examples
 from fedaction.federation.seeds import derive, numpy_generator
@@ -167,7 +167,9 @@ def _hold_out(name: str, part: _Part, holdout: Holdout, seed: int) -> npt.NDArra
         labels = np.unique(part.y, return_inverse=True)[1].astype(np.int64)
         return split(labels, holdout, derive(seed, "holdout", name))
     if part.people is None:
-        raise ValueError(f"client {name!r}: who performed its samples is not known, so nobody can be held out by name")
+        raise ValueError(
+            f"client {name!r}: who performed its samples is not known, so nobody can be held out by name"
+        )
     wanted = holdout.get(name, ()) if isinstance(holdout, Mapping) else holdout
     tested = np.isin(part.people.astype(str), [str(person) for person in wanted])
     if tested.all() or not tested.any():
@@ -180,7 +182,13 @@ def _hold_out(name: str, part: _Part, holdout: Holdout, seed: int) -> npt.NDArra
 
 
 def _rows(x: Any, rows: npt.NDArray[np.int64]) -> Any:
-    return x[torch.from_numpy(rows)] if isinstance(x, Tensor) else [x[i] for i in rows] if isinstance(x, list) else x[rows]
+    return (
+        x[torch.from_numpy(rows)]
+        if isinstance(x, Tensor)
+        else [x[i] for i in rows]
+        if isinstance(x, list)
+        else x[rows]
+    )
 
 
 def _pick(part: _Part, chosen: npt.NDArray[np.bool_]) -> _Part:
@@ -193,7 +201,11 @@ def _join(parts: Sequence[_Part]) -> _Part:
     if isinstance(first, Tensor):
         x: Any = torch.cat([part.x for part in parts])
     else:
-        x = [one for part in parts for one in part.x] if isinstance(first, list) else np.concatenate([p.x for p in parts])
+        x = (
+            [one for part in parts for one in part.x]
+            if isinstance(first, list)
+            else np.concatenate([p.x for p in parts])
+        )
     return _Part(x, np.concatenate([part.y for part in parts]), None)
 
 
@@ -209,7 +221,9 @@ def _classes(
     names = tuple(map(str, classes))
     if len(set(names)) != len(names):
         raise ValueError("classes: a name is given twice")
-    places = {label: label if isinstance(label, int) else names.index(label) for label in used if _is_known(label, names)}
+    places = {
+        label: label if isinstance(label, int) else names.index(label) for label in used if _is_known(label, names)
+    }
     unknown = sorted(map(str, used - places.keys()))
     if unknown:
         raise ValueError(f"y has the label {unknown[0]!r}, which is none of the {len(names)} classes")
@@ -233,7 +247,9 @@ def _examples(where: str, part: _Part, places: Mapping[Any, int], layout: Layout
     x = x.detach().float().cpu()
     if not torch.isfinite(x).all():
         bad = int((~torch.isfinite(x)).flatten(1).any(1).sum())
-        raise ValueError(f"{where}: {bad} of {len(x)} samples have values that are NaN or infinite; fill or drop them")
+        raise ValueError(
+            f"{where}: {bad} of {len(x)} samples have values that are NaN or infinite; fill or drop them"
+        )
     return Examples(x, labels, people)
 
 

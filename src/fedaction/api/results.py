@@ -24,7 +24,9 @@ class Run:
         """`folder` is a run directory, or one of those below it (baselines/NAME, seeds/N)."""
         self.folder = Path(folder)
         if not (self.folder / "recipe.toml").exists() and not (self.folder / "metrics.jsonl").exists():
-            raise FileNotFoundError(f"{self.folder} is not a run directory: it has neither recipe.toml nor metrics.jsonl")
+            raise FileNotFoundError(
+                f"{self.folder} is not a run directory: it has neither recipe.toml nor metrics.jsonl"
+            )
 
     def __repr__(self) -> str:
         if not self.done:
@@ -79,7 +81,10 @@ class Run:
         head = max(map(len, rows))
         lines = ["  ".join([" " * head, *columns])]
         for row in rows:
-            cells = [(f"{100 * v:.1f}" if (v := column.get(row)) is not None else "").rjust(len(n)) for n, column in columns.items()]
+            cells = [
+                (f"{100 * v:.1f}" if (v := column.get(row)) is not None else "").rjust(len(n))
+                for n, column in columns.items()
+            ]
             lines.append("  ".join([row.ljust(head), *cells]))
         return "\n".join(lines)
 
@@ -101,7 +106,9 @@ class Run:
         if not rows:
             there = sorted({(row.split, row.name) for row in self.rows})
             known = [f"{n} ({s})" for s, n in there]
-            raise KeyError(f"{self.folder} has no {name} of {split}{nearest(f'{name} ({split})', known)}; there are {', '.join(known)}")
+            raise KeyError(
+                f"{self.folder} has no {name} of {split}{nearest(f'{name} ({split})', known)}; there are {', '.join(known)}"
+            )
         rounds = sorted({row.round for row in rows})
         clients = sorted({row.client for row in rows})
         values = np.full((len(rounds), len(clients)), np.nan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,9 @@ def _understand(method: Given) -> tuple[str, type[Method] | None]:
     if isinstance(method, str):
         return method, None
     if isinstance(method, nn.Module):
-        raise RecipeError("give the network's class, or a function that builds it, not a network: each client needs one")
+        raise RecipeError(
+            "give the network's class, or a function that builds it, not a network: each client needs one"
+        )
     if not callable(method):
         raise RecipeError(f"{method!r} is neither a method, nor a network's class, nor a function that builds one")
     name = getattr(method, "__name__", "own")
@@ -112,7 +114,11 @@ def _plain(name: str) -> str:
 def _builder(kind: type[nn.Module]) -> Callable[[ClientInfo], nn.Module]:
     """What builds a network of a class that takes nothing, or the number of classes."""
     parameters = inspect.signature(kind).parameters.values()
-    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    places = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
     needed = [p.name for p in parameters if p.default is p.empty and p.kind in places]
     if len(needed) > 1:
         raise RecipeError(

@@ -74,8 +74,8 @@ def run(
 ) -> None:
     """Run a recipe: its method, beside its baselines, over its seeds.
 
-    Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, result.json and report.html;
-    a run that was interrupted is resumed with `fedaction resume DIR`.
+    Progress goes to standard error. The run directory gets metrics.jsonl, checkpoints, model files, result.json
+    and report.html; a run that was interrupted is resumed with `fedaction resume DIR`.
     """
     load(find_recipe, recipe)  # a name that is wrong is said at once
     announce(f"loading PyTorch and the recipe {recipe}")
@@ -171,6 +171,10 @@ def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
         return
     show(*result_tables([result], width=table_width()))
     _say_warnings(result["warnings"])
+    from fedaction.runs.deploy import describe_models
+
+    if models := describe_models(Path(result["run"])):
+        say(models)
     say(f"report: {Path(result['run']) / 'report.html'}")
 
 

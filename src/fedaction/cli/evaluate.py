@@ -1,4 +1,4 @@
-"""`fedaction evaluate`: what a video network has learnt, by retrieval, a linear probe and fine-tuning."""
+"""`fedaction evaluate`: accuracy on labelled recordings; of video, retrieval, a linear probe and fine-tuning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, announce, join_overrides, report_progress, say, show
+from fedaction.cli.common import (
+    JsonFlag,
+    announce,
+    err,
+    exit_on_refusal,
+    join_overrides,
+    report_progress,
+    say,
+    show,
+    warn,
+)
+from fedaction.cli.predict import ClientOption, FormatOption
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.training.evaluate import EvaluateResult
@@ -32,17 +43,32 @@ def evaluate(
     width: Annotated[int | None, typer.Option(help="Of a network with random weights; default: 64.")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2: mean and deviation are over them.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
+    on: Annotated[
+        list[Path],
+        typer.Option(
+            "--on", help="Accuracy on labelled recordings: a store, or a folder with a folder for each class."
+        ),
+    ] = [],  # noqa: B006
+    client: ClientOption = None,
+    rate: Annotated[float | None, typer.Option(min=1e-3, help="With --on: signals' readings a second.")] = None,
+    form: FormatOption = "",
     folder: Annotated[
         Path | None, typer.Option("--out", help="Directory for the result; the same command resumes it.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Measure what a video network has learnt: nearest recordings, a linear probe, fine-tuning of the whole.
+    """Measure a network: its accuracy on labelled recordings (--on), or what a video backbone has learnt.
+
+    With --on, any network is tested as it is, with balanced accuracy, macro-F1, recall by class and the commonest
+    class beside it. Without, a video network is judged by its nearest recordings, a linear probe, and fine-tuning.
 
     Recordings come from where the keys say: `--set data=video --set video_root=FOLDER`, or `--set data=arrays --set
     arrays=FOLDER`; without any, a few synthetic ones are made. Progress goes to standard error. With --out, the
     directory gets result.json; a command that was interrupted is resumed when it is repeated.
     """
+    if on:
+        _score(model, on, client, rate, form, folder, as_json)
+        return
     announce("loading PyTorch and the network")
     from fedaction.training.evaluate import run_evaluate
     from fedaction.training.evaluate_recipe import load_evaluate_recipe
@@ -68,6 +94,46 @@ def evaluate(
         show(_perturbations(result))
     if folder is not None:
         say(f"result: {folder / 'result.json'}")
+
+
+def _score(
+    model: str, on: list[Path], client: str | None, rate: float | None, form: str, folder: Path | None, as_json: bool
+) -> None:
+    """Accuracy on labelled recordings."""
+    from fedaction.federation.files import write_json
+    from fedaction.serve.network import find_model, load_network
+    from fedaction.serve.score import score_network
+
+    with err.status("testing") as status, exit_on_refusal(ImportError):
+        path = find_model(model, client)
+        network = load_network(path)
+        result = score_network(
+            network, on, form=form, rate_hz=rate, tell=lambda done: status.update(f"testing: {done} recordings")
+        )
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "result.json", {"model": str(path), **result})
+    if as_json:
+        print(json.dumps({"model": str(path), **result}))
+        return
+    low, high = result["interval"]
+    table = Table("", "%", title=escape(f"{path}: {result['n']} recordings"))
+    table.columns[1].justify = "right"
+    table.add_row("accuracy", f"{100 * result['accuracy']:.1f}")
+    table.add_row("  its 95 % interval", f"{100 * low:.0f} to {100 * high:.0f}")
+    table.add_row("balanced over classes", f"{100 * result['balanced_accuracy']:.1f}")
+    table.add_row("macro-F1", f"{100 * result['macro_f1']:.1f}")
+    table.add_row(
+        escape(f"always {result['commonest']!r}, the commonest"), f"{100 * result['majority']:.1f}", end_section=True
+    )
+    for name, share in result["recall"].items():
+        table.add_row(escape(f"recall of {name}"), f"{100 * share:.1f}")
+    show(table)
+    if result["unknown"]:
+        counts = ", ".join(f"{name or 'no label'} ({count})" for name, count in result["unknown"].items())
+        warn(f"left out, since the network does not name their classes: {counts}")
+    for item in result["broken"]:
+        warn(f"left out: {item['file']}: {item['error']}")
 
 
 _WORDS = {

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedaction.cli.common import JsonFlag, err, exit_on_refusal, say
+from fedaction.cli.predict import ClientOption
 
 
 class _Format(StrEnum):
@@ -20,7 +21,8 @@ class _Format(StrEnum):
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="A model file (.safetensors).", exists=True, dir_okay=False)],
+    model: Annotated[Path, typer.Argument(help="A model file (.safetensors), or a run's directory.", exists=True)],
+    client: ClientOption = None,
     formats: Annotated[
         list[_Format], typer.Option("--format", help="onnx (.onnx) or torch (torch.export's .pt2); both by default.")
     ] = [_Format.onnx, _Format.torch],  # noqa: B006
@@ -31,13 +33,17 @@ def export(
 ) -> None:
     """Export a model to ONNX and torch.export, checked: its outputs must match the network's, or nothing is written.
 
-    What is exported takes clips as a decoder gives them, uint8 (clips, frames, height, width, 3), any number at once.
+    What is exported takes recordings of the right length, any number at once: skeletons (N, bodies, frames, joints,
+    coordinates), signals (N, readings, channels), features (N, width), all float32; clips uint8 (N, frames, height,
+    width, 3). Centring and scaling are inside. examples/onnx_numpy.py runs such a file with NumPy alone.
     """
     from fedaction.models.files import load_model  # torch takes seconds to load
     from fedaction.serve.export import export_model
+    from fedaction.serve.network import find_model
 
-    stem = (model.parent if to is None else to) / model.name.removesuffix(".safetensors")
     with err.status("exporting"), exit_on_refusal(ImportError):
+        model = find_model(model, client)
+        stem = (model.parent if to is None else to) / model.name.removesuffix(".safetensors")
         network, card = load_model(model)
         made = export_model(network, card, stem, [chosen.value for chosen in formats])
     if as_json:

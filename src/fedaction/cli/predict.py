@@ -1,113 +1,146 @@
-"""`fedaction predict`: name the actions in videos."""
+"""`fedaction predict`: name the actions in recordings."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedaction.cli.common import JsonFlag, err, exit_on_refusal, say
+from fedaction.cli.common import err, exit_on_refusal, say
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
-    from fedaction.serve.predict import Recogniser
+    from fedaction.serve.network import Network, Prediction, WindowScores
+    from fedaction.serve.recordings import Take
+
+ModelPlace = Annotated[
+    Path,
+    typer.Argument(help="A model file (.safetensors), an exported one (.onnx), or a run's directory.", exists=True),
+]
+ClientOption = Annotated[
+    str | None, typer.Option("--client", help="Of a run's directory: the client whose own network is meant.")
+]
+FormatOption = Annotated[
+    str, typer.Option("--format", help="How files are to be read: a public dataset's name, such as utd_mhad.")
+]
 
 
 def predict(
-    model: Annotated[
-        Path,
-        typer.Argument(help="A model file (.safetensors), or an exported one (.onnx).", exists=True, dir_okay=False),
+    model: ModelPlace,
+    files: Annotated[
+        list[Path], typer.Argument(help="Recordings: files, stores, or folders of files; what the model takes.")
     ],
-    videos: Annotated[list[Path], typer.Argument(help="Video files.")],
+    client: ClientOption = None,
     top: Annotated[int, typer.Option(min=1, help="How many actions to name, the likeliest first.")] = 1,
     every: Annotated[
-        int, typer.Option(min=0, help="Frames from one clip's beginning to the next's; 0: clips do not overlap.")
+        int, typer.Option(min=0, help="Video: frames from one clip's beginning to the next's; 0: no overlap.")
     ] = 0,
-    as_json: JsonFlag = False,
+    rate: Annotated[
+        float | None, typer.Option(min=1e-3, help="Signals: readings a second, where the files do not say.")
+    ] = None,
+    form: FormatOption = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object a line, as they come, on standard output.")
+    ] = False,
 ) -> None:
-    """Name the action in each clip of a video and in the whole of it, with confidence, as frames are decoded.
+    """Name the action in each window of a recording and in the whole of it, with confidence, as they come.
 
-    A video's confidence is the mean of its clips'. A file that cannot be read is reported, and the others are done;
-    the exit status is then 1.
+    Skeletons are .npy, .npz (array x), .csv, .skeleton or a store; signals .npy, .npz or .csv; features the same, a
+    feature store, or .wav; video any file that FFmpeg reads. A recording's confidence is the mean of its windows'. A
+    file that cannot be read is reported, and the others are done; the exit status is then 1.
     """
-    from fedaction.serve.predict import load_recogniser
+    from fedaction.serve.network import find_model, load_network
 
     with exit_on_refusal(ImportError):
-        ready = load_recogniser(model)
-    if as_json:
-        print('{"videos": [', end="")
-    show = _Json() if as_json else _Text()
-    broken = [path for path in videos if not _predict(ready, path, top, every or None, show)]
-    if as_json:
-        print("]}")
+        network = load_network(find_model(model, client))
+        if not network.classes:
+            raise ValueError(
+                f"{model} has no classifier, so it recognises nothing; train one on it, as with `fedaction run "
+                "recipes/edge/finetune.toml --set pretrained=FILE`"
+            )
+    show = _Json(network, top) if as_json else _Text(network, top)
+    broken = False
+    for path in files:
+        for take in _takes(path, network, form, show):
+            broken |= take is None or not _predict(network, take, rate, every or None, show)
     if broken:
         raise typer.Exit(1)
 
 
-def _predict(ready: Recogniser, path: Path, top: int, every: int | None, show: _Text | _Json) -> bool:
-    """Goes through one video; False: it could not be read to its end."""
-    import numpy as np
+def _takes(path: Path, network: Network, form: str, show: _Text | _Json) -> Iterator[Take | None]:
+    """What lies at a path; None for what cannot be listed, which is reported."""
+    from fedaction.serve.recordings import list_recordings
 
-    from fedaction.serve.predict import best, predict
-
-    count, total, started = 0, np.zeros(len(ready.card.classes)), time.perf_counter()
-    show.video(path)
     try:
-        for clip in predict(ready, path, every):
-            count, total = count + 1, total + clip.scores
-            show.clip(clip.frame, clip.seconds, best(clip.scores, ready.card, top))
+        yield from list_recordings(path, network.card.input, form)
+    except (ValueError, OSError) as error:
+        show.broken(str(path), str(error))
+        yield None
+
+
+def _predict(network: Network, take: Take, rate: float | None, every: int | None, show: _Text | _Json) -> bool:
+    """Goes through one recording; False: it could not be read to its end."""
+    windows: list[WindowScores] = []
+    started = time.perf_counter()
+    try:
+        recording, own = take.read()
+        for window in network.stream(recording, own or rate, every):
+            windows.append(window)
+            show.window(take.name, window)
     except (ValueError, OSError, ImportError) as error:
-        show.broken(str(error))
+        show.broken(take.name, str(error))
         return False
-    show.done(best(total / count, ready.card, top), count, time.perf_counter() - started)
+    show.done(take.name, network.sum_up(windows), time.perf_counter() - started)
     return True
 
 
 class _Text:
-    """Lines as they come."""
+    """Lines as they come: windows of signals and video, and every recording."""
 
-    def video(self, path: Path) -> None:
-        say(str(path))
+    def __init__(self, network: Network, top: int) -> None:
+        self._network, self._top = network, top
+        self._many = network.card.input.kind in ("signals", "video")
 
-    def clip(self, frame: int, seconds: float | None, actions: list[tuple[str, float]]) -> None:
-        place = f"frame {frame}" if seconds is None else f"{seconds:.2f} s"
-        say(f"  {place:>12}  {_words(actions)}")
+    def window(self, name: str, window: WindowScores) -> None:
+        if self._many:
+            place = f"at {window.start}" if window.seconds is None else f"{window.seconds:.2f} s"
+            say(f"  {place:>12}  {self._words(self._network.sum_up([window]))}")
 
-    def done(self, actions: list[tuple[str, float]], clips: int, seconds: float) -> None:
-        say(f"  {'the video':>12}  {_words(actions)}  ({clips} clips in {seconds:.1f} s)")
+    def done(self, name: str, whole: Prediction, seconds: float) -> None:
+        count = f"  ({len(whole.windows)} windows in {seconds:.1f} s)" if self._many else ""
+        say(f"{name}  {self._words(whole)}{count}")
 
-    def broken(self, reason: str) -> None:
-        say(f"error: {reason}", err)
+    def broken(self, name: str, reason: str) -> None:
+        say(f"error: {reason if name in reason else f'{name}: {reason}'}", err)
+
+    def _words(self, said: Prediction) -> str:
+        return ", ".join(f"{action} {share:.1%}" for action, share in list(said.scores.items())[: self._top])
 
 
 class _Json:
-    """One JSON object, written piece by piece: a long video's clips are never all in memory."""
+    """One object a line: {"file", "window", "start", ...} of windows, {"file", "windows", ...} of recordings."""
 
-    def __init__(self) -> None:
-        self._videos, self._clips = 0, 0
+    def __init__(self, network: Network, top: int) -> None:
+        self._network, self._top, self._count = network, top, 0
+        self._many = network.card.input.kind in ("signals", "video")
 
-    def video(self, path: Path) -> None:
-        print(f'{", " if self._videos else ""}{{"video": {json.dumps(str(path))}, "clips": [', end="")
-        self._videos, self._clips = self._videos + 1, 0
+    def window(self, name: str, window: WindowScores) -> None:
+        if self._many:
+            place = {"start": window.start, "seconds": window.seconds}
+            self._print({"file": name, "window": self._count, **place}, self._network.sum_up([window]))
+        self._count += 1
 
-    def clip(self, frame: int, seconds: float | None, actions: list[tuple[str, float]]) -> None:
-        facts = {"frame": frame, "seconds": seconds, "actions": _values(actions)}
-        print((", " if self._clips else "") + json.dumps(facts), end="", flush=True)
-        self._clips += 1
+    def done(self, name: str, whole: Prediction, seconds: float) -> None:
+        self._print({"file": name, "windows": len(whole.windows), "seconds_taken": round(seconds, 4)}, whole)
+        self._count = 0
 
-    def done(self, actions: list[tuple[str, float]], clips: int, seconds: float) -> None:
-        rest = {"actions": _values(actions), "clip_count": clips, "seconds_taken": seconds}
-        print("], " + json.dumps(rest)[1:], end="", flush=True)
+    def broken(self, name: str, reason: str) -> None:
+        print(json.dumps({"file": name, "error": reason}), flush=True)
+        self._count = 0
 
-    def broken(self, reason: str) -> None:
-        print("], " + json.dumps({"error": reason})[1:], end="", flush=True)
-
-
-def _words(actions: list[tuple[str, float]]) -> str:
-    return ", ".join(f"{name} {confidence:.1%}" for name, confidence in actions)
-
-
-def _values(actions: list[tuple[str, float]]) -> list[dict[str, Any]]:
-    return [{"action": name, "confidence": confidence} for name, confidence in actions]
+    def _print(self, facts: dict[str, Any], said: Prediction) -> None:
+        actions = [{"action": a, "confidence": share} for a, share in list(said.scores.items())[: self._top]]
+        print(json.dumps({**facts, "actions": actions}), flush=True)

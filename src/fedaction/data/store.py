@@ -29,6 +29,7 @@ from pydantic import Field
 from fedaction.data import files, partition
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.dataset import Issue, Kind, StoredDataset, count_issues
+from fedaction.data.inputs import skeleton_input
 from fedaction.data.layout import LAYOUTS, Layout
 from fedaction.data.preprocess import mend, prepare
 from fedaction.data.samples import Examples
@@ -375,7 +376,8 @@ def clients_from_store(
                 halves.append(Examples(x[torch.from_numpy(chosen)], y, who))
             classes = tuple(item.classes[label] for label in held)
             info = ClientInfo(name, "skeleton", len(halves[0]), classes, tuple(x.shape[1:]), item.layout)
-            made.append(ClientData(info, halves[0], halves[1]))
+            given = skeleton_input(item.layout, info.shape, align, item.rate_hz)
+            made.append(ClientData(info, halves[0], halves[1], input=given))
     twice = [name for name, count in Counter(client.info.id for client in made).items() if count > 1]
     if twice:
         raise ValueError(f"more than one client would be called {twice[0]!r}: give the stores' folders unlike names")

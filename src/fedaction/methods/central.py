@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.clips.clips import join
+from fedaction.data.inputs import Input
 from fedaction.data.layout import Layout
 from fedaction.data.samples import Examples, Samples, in_memory
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
@@ -56,6 +57,7 @@ class Pooled:
                 Examples(test.x[:0], test.y[:0]),
                 test,
                 None if held is None else _place(held, info, body, bodies),
+                _describe(client.input, body, bodies),
             )
         x = torch.cat(samples)
         everyone = ClientInfo(EVERYONE, "skeleton", len(x), tuple(names), tuple(x.shape[1:]), body)
@@ -94,6 +96,11 @@ def _put_together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
     pooled = ClientData(replace(first.info, id=EVERYONE, samples=len(everything)), everything, none)
     tested = {key: replace(c, info=replace(c.info, samples=0), train=none) for key, c in clients.items()}
     return {**tested, EVERYONE: pooled}
+
+
+def _describe(given: Input | None, body: Layout, bodies: int) -> Input | None:
+    """What a client's recordings go through on their way to the body."""
+    return None if given is None else given.model_copy(update={"body": body.to_dict(), "bodies": bodies})
 
 
 def _place(split: Samples, info: ClientInfo, body: Layout, bodies: int) -> Examples:

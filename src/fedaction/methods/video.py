@@ -11,7 +11,7 @@ from torch import Tensor
 from fedaction.data.client import ClientInfo
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.settings import NetworkSettings
-from fedaction.models.files import Card, load_model
+from fedaction.models.files import Card, load_resnet
 from fedaction.models.resnet3d import ResNet3D
 
 
@@ -56,4 +56,4 @@ def pretrained_values(client: ClientInfo, settings: NetworkSettings) -> dict[str
 def _model(path: str) -> tuple[ResNet3D, Card]:
     if not Path(path).is_file():
         raise ValueError(f"pretrained = {path!r}: there is no such model file; `fedaction distil` writes them")
-    return load_model(path)
+    return load_resnet(path)

@@ -9,6 +9,7 @@ import torch
 
 from fedaction.data.augment import Augment
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.inputs import Input
 from fedaction.engines.base import SimulatedEngine, Training, check_precision, choose_device, set_precision
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
@@ -42,6 +43,8 @@ class Assembly:
     """The clients before frozen stages have seen their clips."""
     device: torch.device
     """Where everything happens."""
+    cards: Mapping[str, tuple[tuple[str, ...], Input | None]]
+    """By client, for whoever uses its network: the names of its classes, and how recordings became samples."""
 
     @classmethod
     def of(cls, recipe: Recipe, clients: Mapping[str, ClientData]) -> Assembly:
@@ -50,14 +53,15 @@ class Assembly:
         kind, settings = METHODS[run.method], recipe.methods[run.method]
         device = choose_device(run.device)
         check_precision(run.precision, device)
-        clients = arrange(kind, clients)
+        given, clients = clients, arrange(kind, clients)
+        cards = {name: (given[name].info.classes, clients[name].input) for name in sorted(given)}
         described = {name: clients[name].info for name in sorted(clients)}
         method = kind(described.values(), settings)
         ready = precompute_frozen(method, clients, run.seeds[0], device)
         infos = [ready[name].info for name in described]
         if any(info != described[info.id] for info in infos):
             method = kind(infos, settings)
-        return cls(recipe, method, ready, described, device)
+        return cls(recipe, method, ready, described, device, cards)
 
     @property
     def seed(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedaction.federation.progress import Progress
 from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
-from fedaction.models.files import Card, load_model
+from fedaction.models.files import Card, load_resnet
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.checkpoint import CheckpointError, load_checkpoint
 from fedaction.runs.deploy import build_model
@@ -35,7 +35,7 @@ def read_network(file: Path, progress: Progress) -> tuple[ResNet3D, Card]:
     """
     file = file.resolve()  # its folders' names count
     if file.parent.name != "checkpoints" or not file.with_suffix(".json").is_file():
-        return load_model(file)
+        return load_resnet(file)
     recipe = _recipe_of(file.parent.parent)
     state = load_checkpoint(file.parent, file.stem)
     if state.configuration != recipe.checkpoint_hash:

@@ -157,6 +157,8 @@ class RunSettings(Settings):
     """How many of the last checkpoints stay; with `validation` the best stays anyway."""
     models_every: int = Field(0, ge=0, json_schema_extra=HOW)
     """Video: rounds between model files that stay, models/round-NUMBER.safetensors; 0: only the last round's."""
+    client_models: Literal["auto", "all", "none"] = Field("auto", json_schema_extra=HOW)
+    """Model files of clients' own networks at the end, models/clients/*.safetensors; auto: of up to 200 clients."""
     report_samples: int = Field(0, ge=0, json_schema_extra=HOW)
     """Test sequences per client that the report can play; whoever has the report then has those recordings."""
 

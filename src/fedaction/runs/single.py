@@ -20,7 +20,7 @@ from fedaction.federation.progress import Progress
 from fedaction.methods.start import initial_state
 from fedaction.runs.assembly import Assembly, make_federation, make_rounds
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, load_checkpoint, prune, save_checkpoint
-from fedaction.runs.deploy import write_model
+from fedaction.runs.deploy import write_model, write_models
 from fedaction.runs.environment import environment
 from fedaction.runs.metrics import MetricsFile, metric_name
 from fedaction.runs.recipe import Recipe
@@ -109,7 +109,8 @@ class SingleRun:
         state = replace(state, federation=federation, metrics_length=metrics.append(rows))
         self._write_seconds(round, trained - start, time.perf_counter() - start)
         if run.models_every and round % run.models_every == 0:
-            self._write_model(state, self.folder / "models" / f"round-{round:06d}.safetensors")
+            path = self.folder / "models" / f"round-{round:06d}.safetensors"
+            write_model(path, self.recipe, self.assembly.described, state.server)
         due = round % run.checkpoint_every == 0 or self._over(state)
         if best or due:
             state = replace(state, locals=engine.store.save())
@@ -156,13 +157,11 @@ class SingleRun:
         with (self.folder / "clock.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"round": round, "train": train, "total": total}) + "\n")
 
-    def _write_model(self, state: RunState, path: Path) -> None:
-        write_model(path, self.recipe, self.assembly.described, state.server)
-
     def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
-        """The model, and what the report shows besides numbers, by kind and client."""
+        """The models, and what the report shows besides numbers, by kind and client."""
         state = self._chosen(state, engine)
-        self._write_model(state, self.folder / "model.safetensors")
+        about = {"name": self.recipe.run.name, "round": state.round}
+        write_models(self.folder, self.assembly, state.server, engine.store, self.progress.warn, about)
         question = Question(tuple(EVIDENCE), self.recipe.run.report_samples)
         reports = self.federation.evaluate(state.federation, engine, self.assembly.tested, question)
         evidence: dict[str, dict[str, Any]] = {

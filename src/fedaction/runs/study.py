@@ -26,6 +26,7 @@ from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
 from fedaction.runs.controls import ControlResult, add_alone, has_controls, sum_up_controls, write_controls
+from fedaction.runs.deploy import has_models
 from fedaction.runs.judge import judge
 from fedaction.runs.metrics import Row, metric_name, read_rows, read_seconds
 from fedaction.runs.recipe import Recipe, load_recipe
@@ -150,8 +151,8 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
 
 
 def _done(recipe: Recipe, home: Path) -> bool:
-    """Whether a run has come to its end: its last checkpoint is there, and the evidence written after it."""
-    return _ended(recipe, home) and (home / "evidence.json").exists()
+    """Whether a run has come to its end: its last checkpoint is there, and what is written after it."""
+    return _ended(recipe, home) and (home / "evidence.json").exists() and has_models(home)
 
 
 def _ended(recipe: Recipe, home: Path) -> bool:

@@ -1,7 +1,9 @@
 """A trained network as a file that other programs run: ONNX, and torch.export's .pt2.
 
-Both take clips as a decoder gives them, (clips, T, H, W, 3) uint8, any number at once, and give (clips, classes)
-logits. Each is run on random clips before it is written, and refused where it does not give what the network gives.
+Both take recordings of the right length, (N, *shape) float32, any number at once, and give (N, classes) logits: what
+is arithmetic between a recording and the network (centring, scaling) is inside. Video is clips as a decoder gives
+them, (N, T, H, W, 3) uint8. Each is run on random input before it is written, and refused where it does not give what
+the network gives.
 """
 
 # torch's type stubs are partial, onnx and onnxruntime have none.
@@ -10,6 +12,7 @@ logits. Each is run on random clips before it is written, and refused where it d
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import io
 import json
@@ -21,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedaction import __version__
 from fedaction.federation.files import write_atomically, write_json
@@ -29,13 +32,14 @@ from fedaction.federation.seeds import generator
 from fedaction.models.files import KEY, Card
 from fedaction.models.folded import Folded
 from fedaction.models.resnet3d import ResNet3D
+from fedaction.models.steps import Prepared, Steps
+from fedaction.serve.onnx import OUTPUT, input_name
 
 TOLERANCE = 1e-4
 """The most that a logit may differ from the network's, as a share of the largest logit (of 1, if all are smaller)."""
 
 SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
-INPUT, OUTPUT = "clips", "logits"
-_BATCHES = (1, 3)  # clips per trial: the number must not be fixed in the file
+_BATCHES = (1, 3, 7)  # recordings per trial: the number must not be fixed in the file
 
 
 class ExportError(ValueError):
@@ -57,13 +61,13 @@ class Exported:
 
 
 def export_model(
-    network: ResNet3D, card: Card, stem: str | Path, formats: Sequence[str] = ("onnx", "torch")
+    network: nn.Module, card: Card, stem: str | Path, formats: Sequence[str] = ("onnx", "torch")
 ) -> dict[str, Exported]:
     """Exports a network, once for each format.
 
     Args:
         network: with a classifier; it is left as it is.
-        card: what it recognises, and in which clips.
+        card: what it recognises, and what it takes.
         stem: where to write: a path without a suffix; each format adds its own.
         formats: "onnx" (.onnx), "torch" (.pt2).
 
@@ -73,39 +77,47 @@ def export_model(
     unknown = [name for name in formats if name not in SUFFIXES]
     if unknown or not formats:
         raise ExportError(f"format {', '.join(unknown) or 'none'}: known are {', '.join(SUFFIXES)}")
-    if network.arguments["classes"] != len(card.classes):
-        raise ExportError(f"the network has {network.arguments['classes']} classes, its card {len(card.classes)}")
+    if not card.classes:
+        raise ExportError("the network has no classifier, so it says nothing that could be used")
+    resnet = isinstance(network, ResNet3D)
+    whole = network if card.input.kind == "video" else Prepared(Steps(card.input), network)
     training = network.training
     network.eval()
     try:
-        trials = _trials(network, card)
+        trials = _trials(whole, card)
+        if trials[0][1].shape[1:] != (len(card.classes),):
+            raise ExportError(f"the network has {trials[0][1].shape[-1]} classes, its card {len(card.classes)}")
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about torch's own insides
-            program = _program(Folded(network).float().cpu(), trials[-1][0])
-            description = metadata(card, network.arguments)
+            ready = Folded(network) if resnet else copy.deepcopy(whole)
+            program = _program(ready.float().cpu(), trials[-1][0])
+            description = metadata(card, network.arguments if resnet else None)
             names = dict.fromkeys(formats)
-            return {name: _export(name, program, description, trials, Path(stem)) for name in names}
+            return {name: _export(name, program, description, card, trials, Path(stem)) for name in names}
     finally:
         network.train(training)
 
 
-def metadata(card: Card, arguments: dict[str, Any]) -> dict[str, Any]:
+def metadata(card: Card, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
     """What an exported file says of itself; `configuration` is a hash of all the rest."""
-    description = {"architecture": "resnet3d", "arguments": arguments, "card": card.model_dump()}
-    description |= {"fedaction": __version__}
+    about = {"architecture": "program"} if arguments is None else {"architecture": "resnet3d", "arguments": arguments}
+    description = {**about, "card": card.model_dump(), "fedaction": __version__}
     text = json.dumps(description, sort_keys=True, allow_nan=False)
     return {**json.loads(text), "configuration": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def _trials(network: ResNet3D, card: Card) -> list[tuple[Tensor, Tensor]]:
-    """Random clips, and what the network says of them."""
+def _trials(network: nn.Module, card: Card) -> list[tuple[Tensor, Tensor]]:
+    """Random recordings, and what the network says of them."""
     trials: list[tuple[Tensor, Tensor]] = []
-    device = network.mean.device
+    device = next((t.device for t in (*network.parameters(), *network.buffers())), torch.device("cpu"))
     for count in _BATCHES:
-        shape = (count, card.frames, card.crop, card.crop, 3)
-        clips = torch.randint(0, 256, shape, generator=generator(0, "export", count), dtype=torch.uint8)
+        shape, random = (count, *card.input.shape), generator(0, "export", count)
+        if card.input.kind == "video":
+            x = torch.randint(0, 256, shape, generator=random, dtype=torch.uint8)
+        else:
+            x = torch.randn(shape, generator=random)
         with torch.no_grad():
-            trials.append((clips, network(clips.to(device)).float().cpu()))
+            trials.append((x, network(x.to(device)).float().cpu()))
     return trials
 
 
@@ -113,16 +125,17 @@ def _export(
     name: str,
     program: torch.export.ExportedProgram,
     description: dict[str, Any],
+    card: Card,
     trials: list[tuple[Tensor, Tensor]],
     stem: Path,
 ) -> Exported:
     try:
-        blob, run = (_onnx if name == "onnx" else _torch)(program, json.dumps(description))
+        blob, run = (_onnx if name == "onnx" else _torch)(program, json.dumps(description), input_name(card))
     except ImportError:
         raise
     except Exception as error:  # the exporters raise errors of many kinds
         raise ExportError(f"{name}: the network could not be exported: {error}") from error
-    difference = max(_difference(run(clips), expected) for clips, expected in trials)
+    difference = max(_difference(run(x), expected) for x, expected in trials)
     if not difference <= TOLERANCE:
         raise ExportError(
             f"{name}: what was exported differs from the network by {difference:.1e} of the largest logit, more than "
@@ -136,8 +149,12 @@ def _export(
         "file": path.name,
         "sha256": digest,
         "bytes": len(blob),
-        "input": {"name": INPUT, "shape": [INPUT, *trials[0][0].shape[1:]], "type": "uint8"},
-        "output": {"name": OUTPUT, "shape": [INPUT, trials[0][1].shape[1]], "type": "float32"},
+        "input": {
+            "name": input_name(card),
+            "shape": [input_name(card), *trials[0][0].shape[1:]],
+            "type": str(trials[0][0].dtype).removeprefix("torch."),
+        },
+        "output": {"name": OUTPUT, "shape": [input_name(card), trials[0][1].shape[1]], "type": "float32"},
         "difference": difference,
         "tolerance": TOLERANCE,
     }
@@ -151,9 +168,11 @@ def _difference(actual: Tensor, expected: Tensor) -> float:
     return float((actual - expected).abs().max() / expected.abs().max().clamp(min=1.0))
 
 
-def _program(folded: Folded, clips: Tensor) -> torch.export.ExportedProgram:
+def _program(network: nn.Module, x: Tensor) -> torch.export.ExportedProgram:
     try:
-        program = torch.export.export(folded, (clips,), dynamic_shapes=({0: torch.export.Dim(INPUT, min=1)},))
+        program = torch.export.export(
+            network.eval(), (x,), dynamic_shapes=({0: torch.export.Dim("recordings", min=1)},), strict=False
+        )
     except Exception as error:  # errors of many kinds
         raise ExportError(f"the network could not be exported: {error}") from error
     program.example_inputs = None
@@ -165,13 +184,13 @@ def _program(folded: Folded, clips: Tensor) -> torch.export.ExportedProgram:
 Run = Callable[[Tensor], Tensor]
 
 
-def _torch(program: torch.export.ExportedProgram, description: str) -> tuple[bytes, Run]:
+def _torch(program: torch.export.ExportedProgram, description: str, name: str) -> tuple[bytes, Run]:
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={f"{KEY}.json": description})
     return file.getvalue(), torch.export.load(io.BytesIO(file.getvalue())).module()
 
 
-def _onnx(program: torch.export.ExportedProgram, description: str) -> tuple[bytes, Run]:
+def _onnx(program: torch.export.ExportedProgram, description: str, name: str) -> tuple[bytes, Run]:
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  # pyright: ignore[reportUnusedImport]  # torch's exporter needs it
@@ -182,7 +201,7 @@ def _onnx(program: torch.export.ExportedProgram, description: str) -> tuple[byte
     quiet.setLevel(logging.ERROR)  # it would warn of a package that nothing here uses
     try:
         made = torch.onnx.export(
-            program, (), input_names=[INPUT], output_names=[OUTPUT], dynamo=True, verbose=False, optimize=True
+            program, (), input_names=[name], output_names=[OUTPUT], dynamo=True, verbose=False, optimize=True
         )
     finally:
         quiet.setLevel(level)
@@ -194,4 +213,4 @@ def _onnx(program: torch.export.ExportedProgram, description: str) -> tuple[byte
     model.metadata_props.add(key=KEY, value=description)
     blob: bytes = model.SerializeToString()
     session = onnxruntime.InferenceSession(blob, providers=["CPUExecutionProvider"])
-    return blob, lambda clips: torch.from_numpy(session.run([OUTPUT], {INPUT: clips.numpy()})[0])
+    return blob, lambda x: torch.from_numpy(session.run([OUTPUT], {name: x.numpy()})[0])

@@ -5,34 +5,24 @@ one thread decodes, others take a few clips each through the network, every one 
 share one clip would wait for each other in every layer, for long where other programs use the cores too.
 """
 
-# torch's type stubs are partial, onnxruntime has none.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportMissingTypeStubs=false, reportMissingImports=false
-
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import ValidationError
 
 from fedaction.data.clips.decode import Pixels, probe, stream
-from fedaction.federation.files import read_json
 from fedaction.federation.processes import in_order_by
-from fedaction.models.files import KEY, Card, ModelFileError, load_model
-from fedaction.models.folded import Folded
-from fedaction.serve.export import INPUT, OUTPUT
+from fedaction.models.files import Card, ModelFileError
+from fedaction.serve.network import load_network
 
 Scores = npt.NDArray[np.float64]
 
@@ -76,24 +66,15 @@ def best(scores: Scores, card: Card, count: int = 1) -> list[tuple[str, float]]:
 
 def load_recogniser(path: str | Path) -> Recogniser:
     """Reads a model: a model file (.safetensors) or what `fedaction export` made of one (.onnx)."""
-    path = Path(path)
-    if path.suffix == ".onnx":
-        return _from_onnx(path)
-    if path.suffix == ".safetensors":
-        network, card = load_model(path)
-        if not card.classes:
-            raise ModelFileError(
-                f"{path} has no classifier, so that it recognises nothing; train one on it, as with "
-                "`fedaction run edge/finetune --set pretrained=FILE`"
-            )
-        folded = Folded(network)
-
-        def logits(clips: Pixels) -> npt.NDArray[np.float32]:
-            with torch.inference_mode():
-                return folded(torch.from_numpy(clips)).numpy()
-
-        return Recogniser(card, logits)
-    raise ModelFileError(f"{path} is neither a model file (.safetensors) nor an exported one (.onnx)")
+    network = load_network(path)
+    if not network.card.classes:
+        raise ModelFileError(
+            f"{path} has no classifier, so that it recognises nothing; train one on it, as with "
+            "`fedaction run edge/finetune --set pretrained=FILE`"
+        )
+    if network.card.input.kind != "video":
+        raise ModelFileError(f"{path} takes {network.card.input.kind}, not video")
+    return Recogniser(network.card, network.logits)
 
 
 def predict(
@@ -151,55 +132,3 @@ def windows(
     if 0 < total < span:
         there = list(kept)[::stride]
         yield 0, np.stack([there[i % len(there)] for i in range(length)])
-
-
-def _from_onnx(path: Path) -> Recogniser:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ImportError("a model in .onnx needs onnxruntime: pip install 'fedaction[export]'") from None
-    try:
-        blob = path.read_bytes()
-    except OSError as error:
-        raise ModelFileError(f"{path} cannot be read: {error}") from None
-    beside = path.with_name(path.name + ".json")
-    if beside.exists():
-        description: Any = read_json(beside)
-        if not isinstance(description, dict) or description.get("sha256") != hashlib.sha256(blob).hexdigest():
-            raise ModelFileError(
-                f"{path} is not the file that {beside.name} describes; copy both again, or remove the .json"
-            )
-    try:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # clips are looked at side by side instead
-        session: Any = onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its errors have no base of their own
-        raise ModelFileError(f"{path} cannot be read as an ONNX model: {str(error).splitlines()[0]}") from None
-    card = _onnx_card(path, session)
-    _check_onnx(path, session, card)
-
-    def logits(clips: Pixels) -> npt.NDArray[np.float32]:
-        return session.run([OUTPUT], {INPUT: clips})[0]
-
-    return Recogniser(card, logits)
-
-
-def _onnx_card(path: Path, session: Any) -> Card:
-    text = session.get_modelmeta().custom_metadata_map.get(KEY)
-    if text is None:
-        raise ModelFileError(f"{path} was not made by `fedaction export`: it does not say which clips it takes")
-    try:
-        return Card.model_validate_json(json.dumps(json.loads(text)["card"]))
-    except (json.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
-        raise ModelFileError(f"{path} has metadata that cannot be used: {error}") from None
-
-
-def _check_onnx(path: Path, session: Any, card: Card) -> None:
-    """The file's input and output against its card."""
-    actual = [(x.name, x.type, list(x.shape)[1:]) for x in (*session.get_inputs(), *session.get_outputs())]
-    expected = [
-        (INPUT, "tensor(uint8)", [card.frames, card.crop, card.crop, 3]),
-        (OUTPUT, "tensor(float)", [len(card.classes)]),
-    ]
-    if actual != expected:
-        raise ModelFileError(f"{path} takes and gives {actual}, its card says {expected}")

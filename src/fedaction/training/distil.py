@@ -27,7 +27,7 @@ from fedaction.evaluation.accuracy import accuracy_of, wilson
 from fedaction.federation.files import read_json, write_atomically, write_json
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.settings import to_toml
-from fedaction.models.files import Card, load_model, read_card, save_model
+from fedaction.models.files import Card, clip_card, load_resnet, read_card, save_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.environment import environment
 from fedaction.runs.metrics import MetricsFile, read_rows
@@ -203,7 +203,7 @@ class Chain:
         """Who teaches a stage: the network itself where clips are other ones each time, else its logits of them."""
         settings, splits = self.recipe.settings, self.splits
         path = self.folder / name / "model.safetensors"
-        network = load_model(path)[0].to(splits.device)
+        network = load_resnet(path)[0].to(splits.device)
         if settings.channels_last:
             network.to(memory_format=torch.channels_last_3d)  # pyright: ignore[reportCallIssue, reportUnknownMemberType]
         if settings.augment or splits.train.fresh:
@@ -227,7 +227,7 @@ class Chain:
 
     def _copy_given(self, home: Path) -> None:
         """A teacher that was given: tested, and copied into the run."""
-        network, card = load_model(self.recipe.settings.teacher)
+        network, card = load_resnet(self.recipe.settings.teacher)
         save_model(home / "model.safetensors", network, card)
         logits = self.splits.logits(network.to(self.splits.device), self.splits.test, self.recipe.settings)
         metrics = MetricsFile(home / "metrics.jsonl")
@@ -244,7 +244,7 @@ class Chain:
             "configuration": self.configuration,
             "clips": self.data,
         }
-        return Card(
+        return clip_card(
             classes=self.classes,
             frames=splits.train.shape[0],
             stride=self.recipe.source.clip[0],
@@ -256,7 +256,7 @@ class Chain:
     def _sum_up(self, stage: Stage, home: Path) -> StageResult:
         tests = [row for row in read_rows(home / "metrics.jsonl") if row.split == "test"]
         last = {row.name: row.value for row in tests if row.round == tests[-1].round}
-        network = load_model(home / "model.safetensors")[0]
+        network = load_resnet(home / "model.safetensors")[0]
         return {
             "stage": stage.name,
             "role": stage.role,
@@ -283,6 +283,8 @@ def _given_teacher(recipe: DistilRecipe, data: ClientData) -> str:
     if not settings.teacher:
         return ""
     card, arguments = read_card(settings.teacher)
+    if arguments is None:
+        raise ValueError(f"teacher: {settings.teacher} is a network for {card.input.kind}, not a 3D ResNet")
     if arguments["depth"] != settings.chain[0]:
         raise ValueError(
             f"teacher: {settings.teacher} is a ResNet-{arguments['depth']}, but the chain begins with "

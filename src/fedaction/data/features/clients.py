@@ -15,6 +15,7 @@ from fedaction.data import partition
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.features.fewer import Fewer
 from fedaction.data.features.store import FeatureSet
+from fedaction.data.inputs import Input
 from fedaction.data.samples import Examples
 from fedaction.federation.seeds import derive, numpy_generator
 
@@ -142,11 +143,16 @@ def standardise(train: Tensor, test: Tensor, scale: Scale) -> tuple[Tensor, Tens
     if scale == "unit":
         first, second = (x / x.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12) for x in (train, test))
         return first, second
-    mean, spread = train.mean(0), train.std(0, correction=0)
-    moves = spread > 1e-5 * (mean.abs() + 1e-3)
-    factor = torch.where(moves, 1 / spread.clamp(min=1e-12), 0.0)
+    mean, factor = measure_scale(train)
     first, second = (((x - mean) * factor).clamp(-_MOST, _MOST) for x in (train, test))
     return first, second
+
+
+def measure_scale(train: Tensor) -> tuple[Tensor, Tensor]:
+    """What scale "client" subtracts from each of (N, F) features, and then multiplies it by: two (F,)."""
+    mean, spread = train.mean(0), train.std(0, correction=0)
+    moves = spread > 1e-5 * (mean.abs() + 1e-3)
+    return mean, torch.where(moves, 1 / spread.clamp(min=1e-12), 0.0)
 
 
 def split(labels: npt.NDArray[np.int64], test: float, seed: int) -> npt.NDArray[np.bool_]:
@@ -189,4 +195,15 @@ def make_client(
         for x, side in zip(standardise(train, test, scale), sides, strict=True)
     ]
     info = ClientInfo(name, group or item.modality, len(halves[0]), classes, (item.width,))
-    return ClientData(info, halves[0], halves[1])
+    made = item.provenance.get("extractor")
+    mean, factor = measure_scale(train) if scale == "client" else (train[:0], train[:0])
+    given = Input(
+        kind="features",
+        shape=info.shape,
+        device=info.group,
+        extractor={**made, "modality": item.modality} if isinstance(made, dict) else None,
+        scale=scale,
+        mean=tuple(mean.flatten().tolist()),
+        factor=tuple(factor.flatten().tolist()),
+    )
+    return ClientData(info, halves[0], halves[1], input=given)

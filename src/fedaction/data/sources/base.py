@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 
 from fedaction.data.client import ClientData
+from fedaction.data.inputs import clip_input
 from fedaction.federation.settings import Settings
 
 Tell = Callable[[int, int], object]
@@ -51,6 +53,12 @@ class ClipSource(Source):
     @abstractmethod
     def clip(self) -> tuple[int, int]:
         """See `Source.clip`."""
+
+    def describe(self, client: ClientData) -> ClientData:
+        """A client that says how its clips were cut; of frames that are not square it cannot."""
+        stride, side = self.clip
+        _, height, width, *_ = client.info.shape
+        return replace(client, input=clip_input(client.info.shape, stride, side)) if height == width else client
 
     @abstractmethod
     def pool(self, seed: int, tell: Tell | None = None, *, whole: bool = False) -> ClientData:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fedaction.data.client import ClientData
 from fedaction.data.clips.clips import join
+from fedaction.data.inputs import skeleton_input
 from fedaction.data.preprocess import normalise
 from fedaction.data.samples import in_memory
 from fedaction.data.sources.base import ClipSource, SequenceSource, Tell
@@ -101,7 +102,7 @@ class StageVideoSource(ClipSource):
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
         names = DOMAINS[self.stage_domain].actions
-        return stage_video(
+        clients = stage_video(
             domain=self.stage_domain,
             clients=self.stage_clients,
             actions=names[: self.stage_actions or None],
@@ -123,6 +124,7 @@ class StageVideoSource(ClipSource):
             workers=self.stage_workers,
             progress=tell,
         )
+        return [self.describe(client) for client in clients]
 
     def pool(self, seed: int, tell: Tell | None = None, *, whole: bool = False) -> ClientData:
         """See `ClipSource.pool`: what was filmed is as long as it is."""
@@ -135,4 +137,4 @@ def _normalise(client: ClientData, align: bool) -> ClientData:
     layout = client.info.layout
     assert layout is not None
     train, test = (replace(s, x=normalise(s.x, layout, align)) for s in map(in_memory, (client.train, client.test)))
-    return replace(client, train=train, test=test)
+    return replace(client, train=train, test=test, input=skeleton_input(layout, train.shape, align))

@@ -67,7 +67,7 @@ class RecordedSource(ClipSource):
         division = self._divide(videos, seed)  # first, since this can fail at once
         clients, empty = division.deal(self.cut(videos, seed, tell, whole=False))
         _warn_of(empty)
-        return clients
+        return [self.describe(client) for client in clients]
 
     def _choice(self, seed: int, whole: bool) -> Choice:
         return Choice(self.video_train_clips, self.video_fresh, self.video_test_clips, whole, seed)

@@ -12,7 +12,7 @@ from fedaction.engines.base import choose_device, set_precision
 from fedaction.federation.files import lock_folder, remove_partial, write_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import hash_values
-from fedaction.models.files import Card, save_model
+from fedaction.models.files import clip_card, save_model
 from fedaction.papers.work import Work
 from fedaction.runs.environment import environment
 from fedaction.runs.metrics import read_rows
@@ -73,7 +73,7 @@ class Supervised(Work):
         training.execute(self.folder, self.configuration, self.label, progress)
         about = {"method": "supervised", "seed": self.seed, "configuration": self.configuration}
         stride, resize = self.recipe.source.clip or (1, window.frame[0])
-        card = Card(classes=(), frames=frames, stride=stride, resize=resize, crop=side, provenance=about)
+        card = clip_card(classes=(), frames=frames, stride=stride, resize=resize, crop=side, provenance=about)
         save_model(self.model, network.backbone.cpu(), card)
 
 
