@@ -1,4 +1,4 @@
-"""Ready callbacks for `fedaction.run(..., callbacks=[...])`; each needs a package that is not installed with this one.
+"""Ready callbacks for `fedaction.run(..., callbacks=[...])`; each needs a package that does not come with this one.
 
 A callback of your own is any object with `on_round(rows)`; `on_start(method, seed, folder)` and `on_end()` are called
 where it has them. A row has round, client ("" for the whole run), group, split, name and value.
@@ -29,7 +29,7 @@ class TensorBoard:
     """Writes every metric for TensorBoard: `tensorboard --logdir RUN`. Needs the package tensorboard."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        """`folder`: where to write, a folder for each method and seed; default: tensorboard in each run's directory."""
+        """`folder`: where to write, a folder for each method and seed; default: in each run's directory."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:

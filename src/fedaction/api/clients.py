@@ -1,5 +1,8 @@
 """Clients from arrays that a program has."""
 
+# torch's type stubs are partial, and what a program gives may be anything.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,10 +61,10 @@ def clients(
         subjects: (N,) who performed each sample, where clients are not people.
         holdout: what is kept for test. A share: of each client's people where `subjects` are known and there are
             several, else of its samples, class by class. Or names of people: where clients are people (`by` without
-            `subjects`) those are nobody's client, and everybody is tested on all of their samples; else each client is
-            tested on its samples of them.
-        classes: names of the classes, in the order of whole-number labels; default: the labels themselves. All clients
-            name all classes.
+            `subjects`) those are nobody's client, and everybody is tested on all of their samples; else each client
+            is tested on its samples of them.
+        classes: names of the classes, in the order of whole-number labels; default: the labels themselves. All
+            clients name all classes.
         layout: of skeletons: a built-in layout's name, a JSON file or a `Layout`. Sequences are then mended, centred,
             aligned and resized to `frames`.
         frames: of a skeleton sequence.
@@ -167,28 +170,22 @@ def _hold_out(name: str, part: _Part, holdout: Holdout, seed: int) -> npt.NDArra
         labels = np.unique(part.y, return_inverse=True)[1].astype(np.int64)
         return split(labels, holdout, derive(seed, "holdout", name))
     if part.people is None:
-        raise ValueError(
-            f"client {name!r}: who performed its samples is not known, so nobody can be held out by name"
-        )
+        raise ValueError(f"client {name!r}: who performed its samples is not known, so give holdout as a share")
     wanted = holdout.get(name, ()) if isinstance(holdout, Mapping) else holdout
     tested = np.isin(part.people.astype(str), [str(person) for person in wanted])
     if tested.all() or not tested.any():
         who = ", ".join(np.unique(part.people).astype(str).tolist())
         raise ValueError(
-            f"client {name!r}: holdout leaves {'nothing to train on' if tested.all() else 'nothing to test on'}; it has "
+            f"client {name!r}: holdout leaves nothing to {'train' if tested.all() else 'test'} on; it has "
             f"samples of {who}"
         )
     return tested
 
 
 def _rows(x: Any, rows: npt.NDArray[np.int64]) -> Any:
-    return (
-        x[torch.from_numpy(rows)]
-        if isinstance(x, Tensor)
-        else [x[i] for i in rows]
-        if isinstance(x, list)
-        else x[rows]
-    )
+    if isinstance(x, list):
+        return [x[row] for row in rows]
+    return x[torch.from_numpy(rows)] if isinstance(x, Tensor) else np.asarray(x)[rows]
 
 
 def _pick(part: _Part, chosen: npt.NDArray[np.bool_]) -> _Part:
@@ -197,16 +194,11 @@ def _pick(part: _Part, chosen: npt.NDArray[np.bool_]) -> _Part:
 
 
 def _join(parts: Sequence[_Part]) -> _Part:
-    first = parts[0].x
-    if isinstance(first, Tensor):
-        x: Any = torch.cat([part.x for part in parts])
-    else:
-        x = (
-            [one for part in parts for one in part.x]
-            if isinstance(first, list)
-            else np.concatenate([p.x for p in parts])
-        )
-    return _Part(x, np.concatenate([part.y for part in parts]), None)
+    held = [part.x for part in parts]
+    y = np.concatenate([part.y for part in parts])
+    if isinstance(held[0], list):
+        return _Part([one for own in held for one in own], y, None)
+    return _Part(torch.cat(held) if isinstance(held[0], Tensor) else np.concatenate(held), y, None)
 
 
 def _classes(
@@ -221,17 +213,12 @@ def _classes(
     names = tuple(map(str, classes))
     if len(set(names)) != len(names):
         raise ValueError("classes: a name is given twice")
-    places = {
-        label: label if isinstance(label, int) else names.index(label) for label in used if _is_known(label, names)
-    }
+    known = [label for label in used if (0 <= label < len(names) if isinstance(label, int) else label in names)]
+    places = {label: label if isinstance(label, int) else names.index(label) for label in known}
     unknown = sorted(map(str, used - places.keys()))
     if unknown:
         raise ValueError(f"y has the label {unknown[0]!r}, which is none of the {len(names)} classes")
     return names, places
-
-
-def _is_known(label: Any, names: tuple[str, ...]) -> bool:
-    return 0 <= label < len(names) if isinstance(label, int) else label in names
 
 
 def _examples(where: str, part: _Part, places: Mapping[Any, int], layout: Layout | None, frames: int) -> Examples:
@@ -241,10 +228,10 @@ def _examples(where: str, part: _Part, places: Mapping[Any, int], layout: Layout
         x, report = prepare([one[None] if np.ndim(one) == 3 else one for one in part.x], layout, frames)
         kept = list(report.kept)
         return Examples(x, labels[kept], tuple(people[i] for i in kept) if people else ())
-    x = part.x if isinstance(part.x, Tensor) else torch.from_numpy(np.array(part.x))
-    if x.is_complex() or x.dtype == torch.bool or x.dim() < 2:
-        raise ValueError(f"{where}: samples must be numbers (N, *shape), these are {x.dtype} {tuple(x.shape)}")
-    x = x.detach().float().cpu()
+    given = part.x.detach().cpu().numpy() if isinstance(part.x, Tensor) else np.array(part.x)
+    if given.dtype.kind not in "fiu" or given.ndim < 2:
+        raise ValueError(f"{where}: samples must be numbers (N, *shape), these are {given.dtype} {given.shape}")
+    x = torch.from_numpy(given.astype(np.float32))
     if not torch.isfinite(x).all():
         bad = int((~torch.isfinite(x)).flatten(1).any(1).sum())
         raise ValueError(

@@ -1,5 +1,9 @@
 """Runs to look at from Python: a finished or running one, from its directory."""
 
+# pandas is not installed with this package.
+# pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +16,7 @@ import numpy.typing as npt
 from fedaction.federation.files import read_json
 from fedaction.federation.settings import nearest
 from fedaction.runs.metrics import Row, read_rows
-from fedaction.serve.network import Network, network_of_run
+from fedaction.serve.network import Network, Prediction, find_model, load_network, network_of_run
 
 _CONTROLS = {"majority": "commonest class", "ridge": "ridge"}
 
@@ -72,11 +76,11 @@ class Run:
         return {home.parent.name: Run(home.parent) for home in homes}
 
     def table(self) -> str:
-        """Accuracies in per cent, a line for each client, a column for each method and control; the mean at the end."""
+        """Accuracies in per cent: a line for each client and their mean, a column for each method and control."""
         result = self.result
         columns: dict[str, Mapping[str, float]] = {result["method"]: {**result["clients"], "mean": result["mean"]}}
         for name, other in (*result.get("baselines", {}).items(), *result.get("controls", {}).items()):
-            columns[_CONTROLS.get(name, name)] = {**other["clients"], "mean": other["mean"]}
+            columns[_CONTROLS.get(str(name), str(name))] = {**other["clients"], "mean": other["mean"]}
         rows = [*result["clients"], "mean"]
         head = max(map(len, rows))
         lines = ["  ".join([" " * head, *columns])]
@@ -104,11 +108,9 @@ class Run:
         """
         rows = [row for row in self.rows if row.name == name and row.split == split]
         if not rows:
-            there = sorted({(row.split, row.name) for row in self.rows})
-            known = [f"{n} ({s})" for s, n in there]
-            raise KeyError(
-                f"{self.folder} has no {name} of {split}{nearest(f'{name} ({split})', known)}; there are {', '.join(known)}"
-            )
+            known = sorted({f"{row.name} ({row.split})" for row in self.rows})
+            near = nearest(f"{name} ({split})", known)
+            raise KeyError(f"{self.folder} has no {name} ({split}){near}; there are {', '.join(known)}")
         rounds = sorted({row.round for row in rows})
         clients = sorted({row.client for row in rows})
         values = np.full((len(rounds), len(clients)), np.nan)
@@ -120,7 +122,7 @@ class Run:
     def frame(self) -> Any:
         """All rows as a pandas DataFrame; needs pandas."""
         try:
-            import pandas  # pyright: ignore[reportMissingImports, reportMissingTypeStubs]
+            import pandas
         except ImportError:
             raise ImportError("a frame needs pandas: pip install pandas; `metrics` gives arrays without it") from None
         return pandas.DataFrame([vars(row) for row in self.rows])
@@ -141,3 +143,21 @@ class Run:
 def load_run(folder: str | Path) -> Run:
     """A finished or running run, from its directory."""
     return Run(folder)
+
+
+def predict(
+    model: str | Path | Network, recording: Any, client: str | None = None, rate_hz: float | None = None
+) -> Prediction:
+    """What a trained network says of a recording.
+
+    Args:
+        model: a model file, an exported .onnx file, a run directory, or a network.
+        recording: an array of one recording, as long as it is; or the path of a file.
+        client: of a run directory: whose network.
+        rate_hz: of signals: readings a second; default: the model's own.
+
+    Returns:
+        Its label, its confidence, the scores of all classes, and what was said of each window.
+    """
+    network = model if isinstance(model, Network) else load_network(find_model(model, client))
+    return network.predict(recording, rate_hz)

@@ -6,12 +6,14 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from fedaction.api.results import Run, load_run
+from fedaction.cli.common import Bar
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.samples import in_memory
 from fedaction.federation.files import take_folder
@@ -43,25 +45,24 @@ def run(
     """Trains a method over clients, beside baselines on the same clients, and writes it all into a directory.
 
     Args:
-        method: the name of a method ("fsar", "fedavg"); a `Method` of your own; or a network of your own, which is then
-            averaged: an `nn.Module` class that takes nothing or the number of classes, or a function from a client's
-            description (`ClientInfo`: id, classes, shape) to a module.
+        method: the name of a method ("fsar", "fedavg"); a `Method` of your own; or a network of your own, which is
+            then averaged: an `nn.Module` class that takes nothing or the number of classes, or a function from a
+            client's description (`ClientInfo`: id, classes, shape) to a module.
         clients: from `fedaction.clients`. Without them the keys name the data, as in a recipe: data="stage", ...
         baselines: methods to compare with, by name; with a network of your own they train that network.
         out: the run directory; default: runs/NAME-N. One that holds this same run is resumed, or just read if it is
             done.
         callbacks: see `fedaction.callbacks`: each is told of every round by `on_round(rows)`.
         progress: told of the work as it goes; default: a bar where standard error is a terminal.
-        **keys: keys of a recipe: rounds=20, lr=0.03, seeds=[0, 1, 2], engine="auto", ... (`fedaction recipes --keys`).
+        **keys: keys of a recipe: rounds=20, lr=0.03, seeds=[0, 1, 2], ... (`fedaction recipes --keys` has all).
 
     Returns:
         The run: accuracies, tables, metrics and networks. Its directory has a report, too.
     """
     name, own = _understand(method)
     values: dict[str, Any] = {"name": _plain(name), "method": name, "baselines": list(baselines), **keys}
-    for key in ("method", "own", "name"):
-        if key in keys and key != "name":
-            raise RecipeError(f"{key} is not a key here: it follows from what is given to run")
+    if "own" in keys:
+        raise RecipeError("own is not for you to say: it follows from the method that is given")
     kinds: dict[str, type[Method]] = {}
     if own is not None:
         values["own"] = f"{getattr(method, '__module__', '')}.{getattr(method, '__qualname__', name)}"
@@ -72,10 +73,10 @@ def run(
         if "data" in keys:
             raise RecipeError("data names clients, and so do clients: give one of them")
     recipe = parse_recipe(values, "run", kinds)
-    folder = Path(out) if out is not None else take_folder(Path("runs"), recipe.run.name)
-    with _shown(progress) as shown:
+    place = nullcontext(Path(out)) if out is not None else take_folder(Path("runs"), recipe.run.name)
+    with place as folder, _shown(progress) as shown:
         run_study(recipe, folder, shown, given=clients, callbacks=callbacks)
-    write_report(folder)
+        write_report(folder)
     return load_run(folder)
 
 
@@ -91,9 +92,10 @@ def _understand(method: Given) -> tuple[str, type[Method] | None]:
         raise RecipeError(f"{method!r} is neither a method, nor a network's class, nor a function that builds one")
     name = getattr(method, "__name__", "own")
     name = "own" if name == "<lambda>" else name
-    if inspect.isclass(method) and issubclass(method, Method):
-        known = {kind: name for name, kind in METHODS.items()}
-        return (known[method], None) if method in known else (_free(name), method)
+    kind: Any = method
+    if inspect.isclass(kind) and issubclass(kind, Method):
+        known = {built_in: word for word, built_in in METHODS.items()}
+        return (known[kind], None) if kind in known else (_free(name), kind)
     if inspect.isclass(method) and issubclass(method, nn.Module):
         return _free(name), average_network(name, _builder(method))
     if inspect.isclass(method):
@@ -114,12 +116,7 @@ def _plain(name: str) -> str:
 def _builder(kind: type[nn.Module]) -> Callable[[ClientInfo], nn.Module]:
     """What builds a network of a class that takes nothing, or the number of classes."""
     parameters = inspect.signature(kind).parameters.values()
-    places = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
-    )
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind in places]
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if len(needed) > 1:
         raise RecipeError(
             f"{kind.__name__} needs {', '.join(needed)}; give a function instead: lambda client: "
@@ -148,8 +145,8 @@ def _own_kinds(name: str, own: type[Method], values: dict[str, Any]) -> dict[str
     for baseline in values["baselines"]:
         if baseline not in BASELINES:
             raise RecipeError(
-                f"baselines: {baseline!r} does not train a network of your own{nearest(str(baseline), BASELINES)}; those "
-                f"that do are {', '.join(BASELINES)}"
+                f"baselines: {baseline!r} does not train a network of your own{nearest(str(baseline), BASELINES)}; "
+                f"those that do are {', '.join(BASELINES)}"
             )
         kinds[baseline] = with_network(METHODS[baseline], own, settings)
     return kinds
@@ -175,9 +172,5 @@ def _hash(clients: Sequence[ClientData]) -> str:
     return digest.hexdigest()
 
 
-def _shown(progress: Progress | None) -> Any:
-    from contextlib import nullcontext
-
-    from fedaction.api.bar import Bar
-
-    return nullcontext(progress) if progress is not None else Bar()
+def _shown(progress: Progress | None) -> AbstractContextManager[Progress]:
+    return Bar() if progress is None else nullcontext(progress)

@@ -47,15 +47,18 @@ from fedaction.engines.simulation import Simulation
 from fedaction.evaluation.site import Answers
 from fedaction.federation.processes import in_order_by
 from fedaction.federation.scope import Scope
+from fedaction.federation.seeds import derive
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
-from fedaction.methods.start import fresh
+from fedaction.methods.start import draws_by_itself, fresh
 from fedaction.models.statistics import share_by_batch
 
 _Result = TypeVar("_Result")
 _Forward = Callable[..., Tensor]
 _EVALUATION_BATCH = 256
+_DRAWING = threading.Lock()
+"""Held by whoever uses torch's global generator."""
 
 
 class _Resident:
@@ -157,6 +160,7 @@ class SequentialEngine(Simulation):
         sizes = {min(len(client.train), training.batch_size) for client in data.values()} - {0}
         self._dynamic = False if len(sizes) == 1 else None  # None: torch finds out which sizes vary
         self._workers = workers if device.type == "cpu" else 1
+        self._draws = draws_by_itself(method)
         self._own = threading.local()
         self._pool = ThreadPoolExecutor(self._workers, initializer=torch.set_num_threads, initargs=(1,))
 
@@ -191,6 +195,15 @@ class SequentialEngine(Simulation):
         return cache[key]
 
     def _train(self, job: Job) -> Callable[[], Update]:
+        """See `_train_job`; a network that draws from the global generator has it to itself, seeded for the job."""
+        if not self._draws:
+            return self._train_job(job)
+        devices = [self._device] if self._device.type == "cuda" else []
+        with _DRAWING, torch.random.fork_rng(devices):
+            torch.manual_seed(derive(self._training.seed, "draws", job.client, job.occasion))
+            return self._train_job(job)
+
+    def _train_job(self, job: Job) -> Callable[[], Update]:
         """Trains a client, or on a GPU sees to it that it will be; what it returns waits for the end of that.
 
         Nothing here waits for a GPU, so that it has the next client's work before it is done with this one's.

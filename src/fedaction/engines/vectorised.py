@@ -148,13 +148,18 @@ class VectorisedEngine(Simulation):
     # Stacks
 
     def _kind(self, job: Job) -> tuple[object, ...]:
-        """Jobs of one kind stack: same network but for the classes, same batch size and learning rate."""
+        """Jobs of one kind stack: same network but for the classes, same batch size and learning rate.
+
+        Networks whose classifiers are none of ours cannot be padded, so that they must have as many classes.
+        """
         info = self._method.clients[job.client]
         batch = min(self._training.batch_size, len(self._data[job.client].train))
         # Where an epoch ends matters where not every epoch trains everything.
         turns = any(rule.epochs is not None for rule in self._method.plan(info).rules.values())
         steps = (self._steps(job), job.epochs) if turns else ()
-        return (info.group, info.shape, info.layout, batch, steps, self._training.lr_at(job.round))
+        leaves = self._method.plan(info).leaves.values()
+        classes = 0 if any(leaf.module == Classifier.__name__ for leaf in leaves) else len(info.classes)
+        return (info.group, info.shape, info.layout, classes, batch, steps, self._training.lr_at(job.round))
 
     def _stacks(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
         kinds: dict[tuple[object, ...], list[Job]] = {}

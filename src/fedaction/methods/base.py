@@ -24,6 +24,7 @@ from fedaction.federation.settings import Settings
 from fedaction.federation.state import Part, Report, ServerState, Weight
 from fedaction.federation.tree import Leaf, Tree, describe
 from fedaction.methods.network import body_of, build_network, class_parts, joint_parts, shared_backbone
+from fedaction.methods.own import is_own, replace_dropout, share_own
 from fedaction.methods.settings import NetworkSettings
 from fedaction.models.backbone import Backbone
 from fedaction.models.heads import Classifier
@@ -125,12 +126,16 @@ class Method:
         return None
 
     def build(self, client: ClientInfo) -> nn.Module:
-        """The client's network; its values are filled in later, from the run's seed. Default: the backbone."""
+        """The client's network. Default: the backbone.
+
+        Any module will do, and keeps the values that it is built with (`methods/own.py`); networks of this package
+        get theirs later, from the run's seed.
+        """
         return build_network(client, self.settings)
 
     def scopes(self) -> ScopeTable:
-        """Who shares which tensor. Default: the backbone is averaged, the classifier stays."""
-        return ScopeTable(shared_backbone(self.settings, self.clients.values()))
+        """Who shares which tensor. Default: see `plain_rules`."""
+        return ScopeTable(self.plain_rules())
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """The local objective, a pure function. Default: cross-entropy.
@@ -173,6 +178,19 @@ class Method:
         return {}
 
     # What follows is derived from the above and the same for every method.
+
+    def plain_rules(self) -> tuple[Rule, ...]:
+        """Who shares what in plain averaging: of the backbone all but the classifier, of an own network all of it."""
+        return self._own_rules or shared_backbone(self.settings, self.clients.values())
+
+    @cached_property
+    def _own_rules(self) -> tuple[Rule, ...]:
+        """Who shares an own network; nothing where it is none."""
+        first, *others = {client.architecture: client for client in self.clients.values()}.values()
+        if not self.overrides("build") or not is_own(network := blank(self, first)):
+            return ()
+        networks = [network, *(blank(self, client) for client in others)]
+        return share_own(networks, getattr(self.settings, "buffers", "average"))
 
     def payload(self, server: ServerState, client: ClientInfo) -> dict[str, Tensor]:
         """What a client is sent to train from: the shared tensors, or those that look ahead, and its own group's."""
@@ -296,7 +314,9 @@ class Plan:
 _BUILDING = threading.Lock()
 
 
-def blank(method: Method, client: ClientInfo) -> nn.Module:
-    """A client's network before it has values. Layers that draw them when built leave no trace in the global RNG."""
+def blank(method: Method, client: ClientInfo, seed: int = 0) -> nn.Module:
+    """A client's network as it is built; what layers draw follows from the seed. The global RNG stays as it was."""
     with _BUILDING, torch.random.fork_rng(devices=[]):
-        return method.build(client)
+        torch.default_generator.manual_seed(seed)
+        module = method.build(client)
+    return replace_dropout(module) if is_own(module) else module

@@ -7,7 +7,6 @@ from torch import nn
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import LOCAL, Rule, ScopeTable
 from fedaction.methods.base import Method
-from fedaction.methods.network import shared_backbone
 from fedaction.models.layers import BatchNorm
 
 
@@ -29,6 +28,4 @@ class FedBN(Method):
 
     def scopes(self) -> ScopeTable:
         """Modules that are batch normalisations are LOCAL, the rest as in plain averaging."""
-        return ScopeTable(
-            (Rule("**", LOCAL, module="BatchNorm"), *shared_backbone(self.settings, self.clients.values()))
-        )
+        return ScopeTable((Rule("**", LOCAL, module="BatchNorm"), *self.plain_rules()))

@@ -15,7 +15,7 @@ from fedaction.federation.scope import ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Net
 from fedaction.methods.memory import RULE, kept_name, with_memory
-from fedaction.methods.network import build_network, shared_backbone
+from fedaction.methods.network import build_network
 from fedaction.methods.settings import NetworkSettings
 
 
@@ -43,7 +43,7 @@ class FedEMA(Method):
 
     def scopes(self) -> ScopeTable:
         """What is kept stays with the client."""
-        return ScopeTable((RULE, *shared_backbone(self.settings, self.clients.values())))
+        return ScopeTable((RULE, *self.plain_rules()))
 
     def begin(self, tensors: Tree) -> Tree:
         """W <- mu W_k + (1 - mu) W_g with mu = min(lambda * divergence, 1); mu = 0 the first time."""

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from fedaction.federation.scope import GLOBAL, LOCAL, Rule, ScopeTable
 from fedaction.methods.base import Method
-from fedaction.methods.network import shared_backbone
 from fedaction.methods.settings import NetworkSettings
 
 HEAD = ("head", "projection", "classifier")
@@ -32,8 +31,5 @@ class FedRep(Method):
         """The head stays. Its turn to be trained is first; the last local epochs are the representation's."""
         first, last = slice(-self.settings.rep_epochs), slice(-self.settings.rep_epochs, None)
         head = [Rule(pattern, LOCAL, epochs=first) for pattern in HEAD]
-        rest = [
-            replace(row, epochs=last) if row.scope is GLOBAL else row
-            for row in shared_backbone(self.settings, self.clients.values())
-        ]
+        rest = [replace(row, epochs=last) if row.scope is GLOBAL else row for row in self.plain_rules()]
         return ScopeTable((*head, *rest))

@@ -20,7 +20,7 @@ from fedaction.federation.scope import FROZEN, GLOBAL, LOCAL, Rule, ScopeTable
 from fedaction.federation.state import ServerState
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.momentum import MomentumSettings, accelerate
-from fedaction.methods.network import build_network, shared_backbone
+from fedaction.methods.network import build_network
 from fedaction.methods.terms import divergence, proximal
 
 
@@ -65,7 +65,7 @@ class FSAR(Method):
         """
         learned = (Rule("topology.I", GLOBAL, decay=False), Rule("topology", LOCAL, decay=False))
         topology = (Rule("topology.A", FROZEN), *learned)
-        return ScopeTable((*topology, *shared_backbone(self.settings, self.clients.values())))
+        return ScopeTable((*topology, *self.plain_rules()))
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """Eq. 11: lambda1 L_CE + lambda2 L_KD + lambda3 L_Reg."""

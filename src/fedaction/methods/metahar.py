@@ -12,7 +12,6 @@ from fedaction.federation.tree import Tree
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.fedrep import HEAD
 from fedaction.methods.inner import descend, gradient
-from fedaction.methods.network import shared_backbone
 from fedaction.methods.settings import NetworkSettings
 
 
@@ -43,9 +42,7 @@ class MetaHAR(Method):
 
     def scopes(self) -> ScopeTable:
         """The head stays."""
-        return ScopeTable(
-            (*(Rule(pattern, LOCAL) for pattern in HEAD), *shared_backbone(self.settings, self.clients.values()))
-        )
+        return ScopeTable((*(Rule(pattern, LOCAL) for pattern in HEAD), *self.plain_rules()))
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:
         """Mean over pairs of softplus(10 cos) - [same class] 10 cos: cross-entropy of 'same' or 'not'."""

@@ -12,7 +12,7 @@ from fedaction.federation.scope import ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.memory import RULE, kept_name, with_memory
-from fedaction.methods.network import build_network, shared_backbone
+from fedaction.methods.network import build_network
 from fedaction.methods.settings import NetworkSettings
 
 
@@ -45,7 +45,7 @@ class MOON(Method):
 
     def scopes(self) -> ScopeTable:
         """The previous model stays with the client."""
-        return ScopeTable((RULE, *shared_backbone(self.settings, self.clients.values())))
+        return ScopeTable((RULE, *self.plain_rules()))
 
     def begin(self, tensors: Tree) -> Tree:
         """The first time, the received model counts as the previous one."""

@@ -17,7 +17,7 @@ from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.inner import gradient
 from fedaction.methods.memory import RULE, kept_name, with_memory
-from fedaction.methods.network import build_network, shared_backbone
+from fedaction.methods.network import build_network
 from fedaction.methods.settings import NetworkSettings
 
 
@@ -53,7 +53,7 @@ class PFedMe(Method):
 
     def scopes(self) -> ScopeTable:
         """The personal model stays with the client."""
-        return ScopeTable((RULE, *shared_backbone(self.settings, self.clients.values())))
+        return ScopeTable((RULE, *self.plain_rules()))
 
     def begin(self, tensors: Tree) -> Tree:
         """A round starts with theta at w, as in the authors' code."""

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.samples import Examples, Samples, in_batches
 from fedaction.federation.scope import Scope
-from fedaction.federation.seeds import generator
+from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.base import Method, blank
+from fedaction.methods.own import check_own, is_own, try_forward
 from fedaction.methods.settings import NetworkSettings
 from fedaction.methods.video import is_clip, pretrained_values
 from fedaction.models.heads import Classifier
@@ -27,16 +28,33 @@ from fedaction.models.resnet3d import ResNet3D
 
 
 def fresh(method: Method, client: ClientInfo, seed: int) -> nn.Module:
-    """A client's network with its initial values: drawn from the seed and the modules' names alone, or pretrained."""
-    module = blank(method, client)
+    """A client's network with its initial values: from the seed and the modules' names alone, or pretrained.
+
+    Layers of an own network keep the values that they drew, or were given, when it was built.
+    """
+    module = blank(method, client, derive(seed, "init"))
+    own = is_own(module)
     for name, part in module.named_modules():
-        initialise(part, generator(seed, "init", name))
+        if not own or hasattr(part, "initialise"):
+            initialise(part, generator(seed, "init", name))
     if isinstance(method.settings, NetworkSettings):
-        own = tensors_of(module)
+        tensors = tensors_of(module)
         with torch.no_grad():
             for name, tensor in pretrained_values(client, method.settings).items():
-                own[name].copy_(tensor)
+                tensors[name].copy_(tensor)
     return module
+
+
+def draws_by_itself(method: Method) -> bool:
+    """Whether a client's network draws from torch's global generator as it trains, as dropout inside an LSTM does.
+
+    Networks of this package never do: only own ones are tried.
+    """
+    for client in _representatives(method):
+        network = blank(method, client) if method.overrides("build") else None
+        if network is not None and is_own(network) and method.task is None and try_forward(network, client)[1]:
+            return True
+    return False
 
 
 def precompute_frozen(
@@ -87,7 +105,10 @@ def initial_state(method: Method, seed: int) -> ServerState:
     groups: dict[str, dict[str, Tensor]] = {}
     owner: dict[tuple[str, str], str] = {}
     for client in _representatives(method):
-        tensors = tensors_of(fresh(method, client, seed))
+        network = fresh(method, client, seed)
+        if is_own(network):
+            check_own(method, client, (network, fresh(method, client, seed)))
+        tensors = tensors_of(network)
         plan, parts = method.plan(client), dict(method.parts(client))
         if method.shares_classes:  # one classifier over all classes, whoever names which
             whole = tensors_of(fresh(method, replace(client, classes=method.classes), seed))

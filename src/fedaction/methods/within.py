@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import GLOBAL, GROUP, ScopeTable
 from fedaction.methods.base import Batch, Method, Metrics, Net
-from fedaction.methods.network import build_network, shared_backbone
+from fedaction.methods.network import build_network
 from fedaction.models.pair import Pair
 
 
@@ -21,7 +21,7 @@ class FedAvgWithin(Method):
 
     def scopes(self) -> ScopeTable:
         """FedAvg's, with GROUP in place of GLOBAL."""
-        rules = shared_backbone(self.settings, self.clients.values())
+        rules = self.plain_rules()
         return ScopeTable(tuple(replace(r, scope=GROUP) if r.scope is GLOBAL else r for r in rules))
 
 

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from fedaction.data.inputs import Input, clip_input
 from fedaction.federation.files import write_atomically
+from fedaction.federation.seeds import generator
 from fedaction.models.program import MOST_CHARACTERS, Graph, Program, ProgramError, record
 from fedaction.models.resnet3d import ResNet3D
 
@@ -132,7 +133,9 @@ def save_model(path: str | Path, network: nn.Module, card: Card) -> None:
             graph, tensors = network.graph, network.state_dict()
         else:
             device = next((t.device for t in (*network.parameters(), *network.buffers())), torch.device("cpu"))
-            graph, tensors = record(network, torch.rand(3, *card.input.network_shape, device=device))
+            graph, tensors = record(
+                network, torch.rand(3, *card.input.network_shape, generator=generator(0, "model file")).to(device)
+            )
         about, extra = {"architecture": "program"}, {PROGRAM: graph.to_json()}
     save_tensors(path, tensors, about, card, extra)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import torch
 
@@ -12,12 +14,12 @@ from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.inputs import Input
 from fedaction.engines.base import SimulatedEngine, Training, check_precision, choose_device, set_precision
 from fedaction.engines.sequential import SequentialEngine
+from fedaction.engines.stackable import find_unstackable
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.clock import Clock, Device, spread_devices
 from fedaction.federation.processes import cores
 from fedaction.guard.base import Guard
 from fedaction.guard.validate import NotTooOld, validate
-from fedaction.methods import METHODS
 from fedaction.methods.base import Method
 from fedaction.methods.central import EVERYONE, arrange
 from fedaction.methods.start import precompute_frozen
@@ -50,7 +52,7 @@ class Assembly:
     def of(cls, recipe: Recipe, clients: Mapping[str, ClientData]) -> Assembly:
         """`clients` are prepared, as the recipe's data gives them."""
         run = recipe.run
-        kind, settings = METHODS[run.method], recipe.methods[run.method]
+        kind, settings = recipe.kinds[run.method], recipe.methods[run.method]
         device = choose_device(run.device)
         check_precision(run.precision, device)
         given, clients = clients, arrange(kind, clients)
@@ -102,12 +104,21 @@ class Assembly:
             reestimate=run.statistics == "reestimate",
         )
 
+    @cached_property
+    def engine_name(self) -> Literal["sequential", "vectorised"]:
+        """The engine that is used: what the recipe says or, with auto, what suits the device and the network."""
+        run = self.recipe.run
+        if run.engine != "auto":
+            return run.engine
+        stacks = self.device.type == "cuda" and not (run.own and find_unstackable(self.method, self.seed))
+        return "vectorised" if stacks else "sequential"
+
     def engine(self) -> SimulatedEngine:
         """The engine, which holds every site."""
         run = self.recipe.run
         set_precision(run.tf32, fastest=run.precision == "bf16")
         common = (self.method, self.clients, self.training, self.device)
-        if run.engine == "vectorised":
+        if self.engine_name == "vectorised":
             return VectorisedEngine(*common, run.clients_per_step, run.compile_step, run.precision)
         return SequentialEngine(
             *common,

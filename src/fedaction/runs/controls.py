@@ -13,6 +13,7 @@ from fedaction.evaluation.controls import SIMPLE, Simple, describe_split
 from fedaction.federation.files import read_json, write_json
 from fedaction.federation.progress import CONTROLS, Progress
 from fedaction.methods import METHODS
+from fedaction.methods.given import with_network
 from fedaction.methods.start import initial_state
 from fedaction.runs.recipe import Recipe
 
@@ -36,9 +37,11 @@ def add_alone(recipe: Recipe, clients: Mapping[str, ClientData], warn: Callable[
     run = recipe.run
     if ALONE not in run.controls or run.method == "central" or ALONE in recipe.methods:
         return recipe
-    if METHODS[run.method].overrides("task"):
+    if recipe.kinds[run.method].overrides("task"):
         return recipe
-    kind, known = METHODS[ALONE], recipe.flat()
+    known, kind = recipe.flat(), METHODS[ALONE]
+    if run.own:
+        kind = with_network(kind, recipe.kinds[run.method], recipe.methods[run.method])
     settings = kind.settings_type(**{key: known[key] for key in kind.settings_type.model_fields if key in known})
     try:
         initial_state(kind([client.info for client in clients.values()], settings), run.seeds[0])
@@ -46,7 +49,7 @@ def add_alone(recipe: Recipe, clients: Mapping[str, ClientData], warn: Callable[
         warn(f"training alone is left out of the controls, since its network cannot be built: {error}")
         return recipe
     run = run.model_copy(update={"baselines": (*run.baselines, ALONE)})
-    return replace(recipe, run=run, methods={**recipe.methods, ALONE: settings})
+    return replace(recipe, run=run, methods={**recipe.methods, ALONE: settings}, kinds={**recipe.kinds, ALONE: kind})
 
 
 def has_controls(home: Path) -> bool:

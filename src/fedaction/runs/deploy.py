@@ -21,9 +21,9 @@ from fedaction.engines.ready import ready_tensors
 from fedaction.engines.store import LocalStore
 from fedaction.federation.files import read_json, write_json
 from fedaction.federation.scope import Scope
+from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree, tensors_of
-from fedaction.methods import METHODS
 from fedaction.methods.base import Method
 from fedaction.methods.start import fresh
 from fedaction.methods.video import is_clip
@@ -198,7 +198,7 @@ class _Writer:
             return
         key = info.architecture
         if key not in self._graphs:
-            graph, found = record(network, torch.randn(3, *given.network_shape))
+            graph, found = record(network, torch.randn(3, *given.network_shape, generator=generator(0, "model file")))
             self._graphs[key] = graph, {n: t for n, t in found.items() if n.startswith("constant.")}
         graph, constants = self._graphs[key]
         every = {**dict(network.named_parameters()), **dict(network.named_buffers())}
@@ -208,7 +208,7 @@ class _Writer:
         """A network that takes recordings: where training began after frozen stages, the whole of it."""
         if info.architecture not in self._whole:
             assembly, run = self.assembly, self.assembly.recipe.run
-            kind = METHODS[run.method]
+            kind = assembly.recipe.kinds[run.method]
             method: Method = assembly.method
             if info != method.clients[info.id]:
                 method = kind(assembly.described.values(), assembly.recipe.methods[run.method])
@@ -240,7 +240,7 @@ def build_model(
     if clip is None or not is_clip(info.shape):
         return None
     kind = recipe.run.method
-    method = METHODS[kind]([clients[name] for name in sorted(clients)], recipe.methods[kind])
+    method = recipe.kinds[kind]([clients[name] for name in sorted(clients)], recipe.methods[kind])
     network = fresh(method, info, recipe.run.seeds[0])
     own, scopes = tensors_of(network), method.plan(info).scopes
     with torch.no_grad():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedaction.federation.progress import Progress
-from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
 from fedaction.models.files import Card, load_resnet
 from fedaction.models.resnet3d import ResNet3D
@@ -42,7 +41,7 @@ def read_network(file: Path, progress: Progress) -> tuple[ResNet3D, Card]:
         raise CheckpointError(
             f"{file} is of another recipe than the run that it lies in; put the recipe.toml back as it was"
         )
-    clients = arrange(METHODS[recipe.run.method], load_clients(recipe, progress))
+    clients = arrange(recipe.kinds[recipe.run.method], load_clients(recipe, progress))
     model = build_model(recipe, {name: client.info for name, client in clients.items()}, state.server)
     if model is None:
         raise ValueError(f"{file}: method {recipe.run.method} has no video network that all clients share")

@@ -28,6 +28,8 @@ from fedaction.federation.settings import (
     parse_settings,
 )
 from fedaction.methods import METHODS
+from fedaction.methods.base import Method
+from fedaction.methods.given import Missing
 
 
 class RunSettings(Settings):
@@ -45,6 +47,8 @@ class RunSettings(Settings):
     """What else stands beside it: each client's commonest class, a ridge classifier on the input, training alone."""
     seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
     """One run per seed; results are means over them."""
+    own: str = Field("", json_schema_extra=HOW)
+    """From Python: the class of the network or method that a program gave; that program can resume the run."""
     data: str = "stage"
     """Clients' data: stage, stage_features, stage_video (synthetic); public, store, features; video, arrays."""
     data_seed: int = 0
@@ -127,8 +131,9 @@ class RunSettings(Settings):
     augment_move: bool = False
     """Turn, scale and shift it slowly from its first frame to its last, as ST-GCN's code does, which FSAR cites."""
 
-    engine: Literal["sequential", "vectorised"] = "sequential"
-    """sequential (any machine) or vectorised (many clients at once on a GPU)."""
+    engine: Literal["sequential", "vectorised", "auto"] = "sequential"
+    """sequential (any machine), vectorised (many clients at once on a GPU), or auto: the latter on a GPU, if the
+    network can be stacked."""
     device: Literal["auto", "cpu", "cuda"] = Field("auto", json_schema_extra=HOW)
     """auto, cpu or cuda."""
     workers: int = Field(0, ge=0, json_schema_extra=HOW)
@@ -177,6 +182,8 @@ class Recipe:
     """The data's keys."""
     methods: Mapping[str, Settings]
     """The keys of the method and of each baseline, by method name."""
+    kinds: Mapping[str, type[Method]]
+    """The classes of the method and of each baseline, by method name."""
 
     def flat(self) -> dict[str, Any]:
         """Every key with its value, defaults filled in: the resolved recipe."""
@@ -188,7 +195,7 @@ class Recipe:
     def only(self, method: str, seed: int) -> Recipe:
         """The part of a study that is one run: one method, one seed."""
         run = self.run.model_copy(update={"method": method, "baselines": (), "seeds": (seed,)})
-        return Recipe(run, self.source, {method: self.methods[method]})
+        return Recipe(run, self.source, {method: self.methods[method]}, {method: self.kinds[method]})
 
     @property
     def checkpoint_hash(self) -> str:
@@ -217,7 +224,8 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     merged = values | given
     check_flat(merged, str(path))
     if any(merged.get(key, []) != values.get(key, []) for key in ("method", "baselines")):
-        read = {key for kind in _readers(merged, str(path)).values() for key in kind.model_fields}
+        readers = _readers(merged, str(path), _kinds(merged, str(path), {}))
+        read = {key for kind in readers.values() for key in kind.model_fields}
         of_methods = {key for method in METHODS.values() for key in method.settings_type.model_fields}
         idle = [key for key in values if key in of_methods - read and key not in given]
         if idle:
@@ -255,10 +263,21 @@ def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recipe:
-    """Validates a recipe's values. Every key must belong to the run, its data or one of its methods."""
+def parse_recipe(
+    values: Mapping[str, Any], origin: str = "the recipe", own: Mapping[str, type[Method]] | None = None
+) -> Recipe:
+    """Validates a recipe's values. Every key must belong to the run, its data or one of its methods.
+
+    `own` are a program's methods by name, over those of this package. Where they are missing, the recipe that a
+    program's run has left behind can be read, but not run.
+    """
     check_flat(values, origin)
-    parsed = parse_settings(values, _readers(values, origin), origin)
+    kinds = _kinds(values, origin, own or {})
+    readers = _readers(values, origin, kinds)
+    if values.get("own") and not own:
+        known = {key for reader in readers.values() for key in reader.model_fields}
+        values = {key: value for key, value in values.items() if key in known}  # of methods that are not here
+    parsed = parse_settings(values, readers, origin)
     run, source = parsed.pop("run"), parsed.pop("data")
     assert isinstance(run, RunSettings) and isinstance(source, Source)
     if len(set(run.seeds)) != len(run.seeds):
@@ -269,24 +288,32 @@ def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recip
         )
     if run.channels_last and run.engine == "vectorised":
         raise RecipeError(f"{origin}: channels_last goes with engine = 'sequential'; leave one of them out")
-    return Recipe(run, source, parsed)
+    return Recipe(run, source, parsed, kinds)
 
 
-def _readers(values: Mapping[str, Any], origin: str) -> dict[str, type[Settings]]:
-    """Whose keys a recipe may have: "run", "data" and its methods by name."""
-    check_choice(values, "method", METHODS, origin)
-    check_choice({"data": "stage", **values}, "data", SOURCES, origin)
+def _kinds(values: Mapping[str, Any], origin: str, own: Mapping[str, type[Method]]) -> dict[str, type[Method]]:
+    """The classes of a recipe's method and baselines, by name."""
+    known = {**METHODS, **own}
+    if values.get("own") and not own and isinstance(values.get("method"), str):
+        known.setdefault(values["method"], Missing)
+    check_choice(values, "method", known, origin)
     baselines = values.get("baselines", [])
     if not isinstance(baselines, list | tuple):
         raise RecipeError(f"{origin}: baselines = {baselines!r} must be a list of methods, such as ['fedavg']")
     names: list[str] = [str(values["method"])]
     for baseline in cast("Sequence[Any]", baselines):
-        check_choice({"baselines": baseline}, "baselines", METHODS, origin)
+        check_choice({"baselines": baseline}, "baselines", known, origin)
         names.append(baseline)
     if len(set(names)) != len(names):
         raise RecipeError(f"{origin}: a method is named twice among {', '.join(names)}")
-    kinds: dict[str, type[Settings]] = {"run": RunSettings, "data": SOURCES[values.get("data", "stage")]}
-    return kinds | {name: METHODS[name].settings_type for name in names}
+    return {name: known[name] for name in names}
+
+
+def _readers(values: Mapping[str, Any], origin: str, kinds: Mapping[str, type[Method]]) -> dict[str, type[Settings]]:
+    """Whose keys a recipe may have: "run", "data" and its methods by name."""
+    check_choice({"data": "stage", **values}, "data", SOURCES, origin)
+    readers: dict[str, type[Settings]] = {"run": RunSettings, "data": SOURCES[values.get("data", "stage")]}
+    return readers | {name: kind.settings_type for name, kind in kinds.items()}
 
 
 def all_keys() -> dict[str, dict[str, FieldInfo]]:

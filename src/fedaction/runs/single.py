@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +19,7 @@ from fedaction.federation.files import write_json
 from fedaction.federation.progress import Progress
 from fedaction.methods.start import initial_state
 from fedaction.runs.assembly import Assembly, make_federation, make_rounds
+from fedaction.runs.callback import Callback, tell_end, tell_start
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, load_checkpoint, prune, save_checkpoint
 from fedaction.runs.deploy import write_model, write_models
 from fedaction.runs.environment import environment
@@ -32,9 +33,16 @@ from fedaction.server.state import FederationState, Row
 class SingleRun:
     """A run being carried out. `execute` starts it, or resumes it from its last checkpoint."""
 
-    def __init__(self, recipe: Recipe, clients: Mapping[str, ClientData], folder: Path, progress: Progress) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        clients: Mapping[str, ClientData],
+        folder: Path,
+        progress: Progress,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
         """`recipe` names one method and one seed; `clients` are already prepared."""
-        self.recipe, self.folder, self.progress = recipe, folder, progress
+        self.recipe, self.folder, self.progress, self.callbacks = recipe, folder, progress, callbacks
         self.assembly = Assembly.of(recipe, clients)
         seed = self.assembly.seed
         self.label = recipe.run.method if seed == 0 else f"{recipe.run.method}, seed {seed}"
@@ -45,8 +53,10 @@ class SingleRun:
     def execute(self) -> None:
         """Trains to the last round; metrics, checkpoints and, last of all, evidence are in the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / "environment.json", environment(self.assembly.device))
+        machine = environment(self.assembly.device) | {"engine": self.assembly.engine_name}
+        write_json(self.folder / "environment.json", machine)
         state, metrics = self._open()
+        tell_start(self.callbacks, self.recipe.run.method, self.assembly.seed, self.folder)
         metric = metric_name([self.recipe.run.method])
         self.progress.start(self.label, state.round, self.recipe.run.rounds, unit="round", metric=metric)
         engine = self.engine(state)
@@ -54,6 +64,7 @@ class SingleRun:
             while not self._over(state):
                 state = self._advance(state, engine, metrics)
             self._finish(state, engine)
+            tell_end(self.callbacks)
         finally:
             metrics.close()
             engine.close()
@@ -119,6 +130,8 @@ class SingleRun:
         if due:
             save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints)
         self.progress.advance(self.label, round, accuracy)
+        for callback in self.callbacks:
+            callback.on_round(rows)
         return state
 
     def _evaluate(self, state: FederationState, engine: SimulatedEngine) -> list[Evaluation]:

@@ -7,7 +7,7 @@ The directory itself is the run of the method with the first seed. Below it, in 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -16,15 +16,16 @@ import torch
 from fedaction.data.client import ClientData
 from fedaction.data.validation import hold_validation
 from fedaction.engines.base import choose_device
+from fedaction.engines.stackable import find_unstackable
 from fedaction.evaluation.accuracy import Scores, mean_interval, score_confusion
 from fedaction.evaluation.controls import Simple
 from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import derive
 from fedaction.federation.settings import RecipeError, to_toml
-from fedaction.methods import METHODS
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
+from fedaction.runs.callback import Callback
 from fedaction.runs.controls import ControlResult, add_alone, has_controls, sum_up_controls, write_controls
 from fedaction.runs.deploy import has_models
 from fedaction.runs.judge import judge
@@ -95,15 +96,17 @@ def list_splits(recipe: Recipe, folder: Path) -> list[Path]:
     return homes if recipe.source.per_seed else homes[:1]
 
 
-def load_clients(recipe: Recipe, progress: Progress | None = None) -> dict[str, ClientData]:
-    """The recipe's clients by id; of all randomness only `data_seed` decides them.
+def load_clients(
+    recipe: Recipe, progress: Progress | None = None, given: Sequence[ClientData] | None = None
+) -> dict[str, ClientData]:
+    """The recipe's clients by id, or those that are `given`; of all randomness only `data_seed` decides them.
 
     A source that repeats its split (`Source.per_seed`) draws it anew for the recipe's first seed.
     """
     seed = recipe.run.data_seed
     if recipe.source.per_seed:
         seed = derive(seed, "repetition", recipe.run.seeds[0])
-    loaded = recipe.source.load(seed, tell_of(progress, DATA) if progress else None)
+    loaded = given or recipe.source.load(seed, tell_of(progress, DATA) if progress else None)
     if recipe.run.validation:
         loaded = hold_validation(loaded, recipe.run.validation, seed, recipe.run.unseen)
     clients = {client.info.id: client for client in loaded}
@@ -112,19 +115,28 @@ def load_clients(recipe: Recipe, progress: Progress | None = None) -> dict[str, 
     return clients
 
 
-def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) -> RunResult:
+def run_study(
+    recipe: Recipe,
+    folder: Path,
+    progress: Progress | None = None,
+    *,
+    given: Sequence[ClientData] | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> RunResult:
     """Runs everything a recipe names, or what is left of it, and writes results.
 
     Args:
         recipe: what to run.
         folder: a new or empty directory, or that of the same study, which is then resumed.
         progress: callback.
+        given: clients in place of those that the recipe's data would load.
+        callbacks: what is told of every round.
 
     Returns:
         The study's result, which is also `result.json` in the directory.
     """
     progress = progress or Quiet()
-    clients, loaded = load_clients(recipe, progress), recipe.run.seeds[0]
+    clients, loaded = load_clients(recipe, progress, given), recipe.run.seeds[0]
     _check(recipe, clients)
     recipe = add_alone(recipe, clients, progress.warn)
     folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +155,7 @@ def run_study(recipe: Recipe, folder: Path, progress: Progress | None = None) ->
             if controls:
                 write_controls(recipe, clients, home, progress)
             if training:
-                SingleRun(part, clients, home, progress).execute()
+                SingleRun(part, clients, home, progress, callbacks).execute()
             write_json(home / "result.json", summary(part, home))
         result = study_result(recipe, folder)
         write_json(folder / "result.json", result)
@@ -182,18 +194,23 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
         fleet_of(recipe.run.devices)
     for name, settings in recipe.methods.items():
         run = recipe.run
-        if run.stop_time and not (run.devices or run.deadline or METHODS[name].overrides("buffer")):
+        if run.stop_time and not (run.devices or run.deadline or recipe.kinds[name].overrides("buffer")):
             raise ValueError(
                 f"stop_time: method {name} has no virtual clock here; say devices or a deadline, or drop the key"
             )
-        if recipe.run.late and METHODS[name].overrides("buffer"):
+        if recipe.run.late and recipe.kinds[name].overrides("buffer"):
             raise ValueError(f"late: method {name} has no rounds that a client could come late to; drop the key")
-        arranged = arrange(METHODS[name], clients)
+        arranged = arrange(recipe.kinds[name], clients)
         if unseen and not arranged[unseen].info.samples:
             raise ValueError(
                 f"method {name} pools everybody's samples, so no client can be unseen; drop one of the two"
             )
-        initial_state(METHODS[name]([client.info for client in arranged.values()], settings), recipe.run.seeds[0])
+        method = recipe.kinds[name]([client.info for client in arranged.values()], settings)
+        initial_state(method, recipe.run.seeds[0])
+        if run.own and run.engine == "vectorised" and (fault := find_unstackable(method, run.seeds[0])):
+            raise ValueError(
+                f"engine = 'vectorised' trains many clients at once, but {fault}; say engine = 'sequential' or 'auto'"
+            )
 
 
 def resume_study(folder: Path, progress: Progress | None = None) -> RunResult:
@@ -237,7 +254,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "bytes_up": sum(int(row.value or 0) for row in rows if row.name == "bytes_up"),
         "bytes_down": sum(int(row.value or 0) for row in rows if row.name == "bytes_down"),
         "configuration": recipe.configuration(),
-        "engine": recipe.run.engine,
+        "engine": machine.get("engine", recipe.run.engine),
         "device": machine["device"],
         "device_name": machine["device_name"],
         "torch": machine["packages"]["torch"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fedaction.data.sources.arrays import ArraySource
 from fedaction.data.sources.base import ClipSource, Source
 from fedaction.data.sources.features import FeatureSource, StageFeatureSource
+from fedaction.data.sources.given import GivenSource
 from fedaction.data.sources.public import PublicSource
 from fedaction.data.sources.stage import StageSource, StageVideoSource
 from fedaction.data.sources.store import StoreSource
@@ -23,6 +24,7 @@ SOURCES: dict[str, type[Source]] = {
     "public": PublicSource,
     "features": FeatureSource,
     "stage_features": StageFeatureSource,
+    "given": GivenSource,
     **CLIP_SOURCES,
 }
 """Kinds of data by the name that recipes use, for `fedaction run`."""
