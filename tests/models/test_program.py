@@ -183,6 +183,7 @@ def simple():
         (["relu.default", [[[[[[[1]]]]]]]], "an argument that cannot be used"),
         (["relu.default", [10**30]], "an argument that cannot be used"),
         (["gru.input", [{"v": 0}, {"v": 0}, [], True, 1, 0.5, True, False, False]], "train = True"),
+        (["zeros_like.default", [{"v": 0}], {"device": "cuda"}], "names a device"),
         (["relu.default", 3], "not a name and its arguments"),
         (["relu.default"], "not a list of operations"),
     ],

@@ -34,10 +34,10 @@ VIDEO = {
     "stage_size": 16, "frames": 4, "backbone": "resnet3d", "model_width": 2, "batch_size": 4, "lr": 0.01,
     "method": "edge",
 }  # fmt: skip
-ADAPTED = {"baselines": ["metahar", "perfedavg", "pfedme", "fedema"], "meta_head": 3, "meta_adapt": 1}
+ADAPTED = {"baselines": ["metahar", "perfedavg", "pfedme", "fedema"], "meta_head": 2, "meta_adapt": 1}
 CASES = {
     "skeletons": {**SKELETONS, "baselines": ["local", "central"]},
-    "adapted": {**SKELETONS, **ADAPTED, "method": "fedavg", "perfedavg_alpha": 0.5},
+    "adapted": {**SKELETONS, **ADAPTED, "method": "fedavg", "perfedavg_alpha": 0.5, "rounds": 1},
     "vectorised": {**SKELETONS, "engine": "vectorised"},
     "reestimate": {**SKELETONS, "method": "fedavg", "statistics": "reestimate"},
     "validation": {**SKELETONS, "validation": 0.3, "lr": 0.5},

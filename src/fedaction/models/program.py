@@ -107,6 +107,8 @@ class Graph:
                 _check_fixed(node, place)
             for value in (*node.args, *node.kwargs.values()):
                 _check_argument(value, place, 0)
+            if node.kwargs.get("device") not in (None, {"device": True}) or node.kwargs.get("layout") is not None:
+                raise ProgramError(f"operation {place} names a device or a layout of its own")
         if not isinstance(self.output, int) or not 0 <= self.output <= len(self.nodes):
             raise ProgramError("the program's output is none of its values")
 
