@@ -115,6 +115,9 @@ def test_skeletons(tmp_path):
     for line, row in zip(lines, expected, strict=False):
         shares = {item["action"]: item["confidence"] for item in line["actions"]}
         assert [shares[name] for name in CLASSES] == pytest.approx(row.tolist(), abs=1e-4)
+    np.savez(tmp_path / "all.npz", x=np.stack([s[0, :7] for s in sequences]), y=[2, 0, 2, 1], classes=list(CLASSES))
+    result = run_command(evaluate_command, tmp_path / "model.safetensors", "--on", tmp_path / "all.npz", "--json")
+    assert json.loads(result.stdout)["n"] == 4 and json.loads(result.stdout)["commonest"] == "wave"
     with pytest.raises(ValueError, match="25, 3\\), the model takes \\(frames, 15 joints"):
         network.predict(np.zeros((5, 25, 3)))
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaction.models.operations import FIXED, find_operation, makes_tensors
-from fedaction.models.recorder import Recorder, RecordError, Value
+from fedaction.models.recorder import ChangeError, Recorder, RecordError, Value
 
 MOST_NODES = 50_000
 """Operations of a program; the networks here have about 2,000."""
@@ -309,11 +309,13 @@ def record(module: nn.Module, example: Tensor) -> tuple[Graph, dict[str, Tensor]
     try:
         try:
             return _record_checked(module, module, example)
-        except RecordError as first:
-            try:  # a network that changes tensors in place, in ways that only torch.export disentangles
+        except ChangeError as first:
+            try:  # torch.export disentangles what can be
                 return _record_checked(_export(module, example), module, example)
             except Exception:  # of many kinds; what was said first names the layer
                 raise ProgramError(str(first)) from first
+        except RecordError as error:
+            raise ProgramError(str(error)) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
         for name, part in module.named_modules():

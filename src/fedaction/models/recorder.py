@@ -43,6 +43,10 @@ class RecordError(ValueError):
     """What a network does that cannot be written down."""
 
 
+class ChangeError(RecordError):
+    """A network that changes tensors in place, in ways that a recorder does not follow."""
+
+
 @dataclass(frozen=True)
 class Value:
     """An argument that is no plain number, text or list; `kind` and `what` as `models.program.Graph` says."""
@@ -220,13 +224,13 @@ class Recorder(TorchDispatchMode):
         form, where = functional_form(func), self.layer or "the network"
         target = args[0] if args and isinstance(args[0], Tensor) else None
         if form is None or target is None or id(target) not in self._values or kwargs.get("out") is not None:
-            raise RecordError(f"{name_of(func)} in {where} changes a tensor that is not its own result")
+            raise ChangeError(f"{name_of(func)} in {where} changes a tensor that is not its own result")
         encoded = list(args), dict(kwargs)
         storage = target.untyped_storage().data_ptr()
         others = {id(t) for t in self._storages.get(storage, []) if t is not target}
         name = name_of(form)
         if find_operation(name) is None:
-            raise RecordError(f"operation {name_of(func)} in {where} cannot be part of a model file")
+            raise ChangeError(f"operation {name_of(func)} in {where} cannot be part of a model file")
         node = Recorded(
             name,
             [self._encode(a) for a in encoded[0]],
@@ -250,7 +254,7 @@ class Recorder(TorchDispatchMode):
     def _reference(self, tensor: Tensor) -> Value:
         key = id(tensor)
         if key in self._stale:
-            raise RecordError(f"a tensor is read after a view of it was changed, in {self.layer or 'the network'}")
+            raise ChangeError(f"a tensor is read after a view of it was changed, in {self.layer or 'the network'}")
         if key in self._values:
             return Value("v", self._values[key])
         if key not in self._own:  # made outside of what is recorded, from nothing that was

@@ -117,13 +117,17 @@ def _from_file(path: Path, given: Input, form: str, label: str | None) -> Iterat
         yield Take(name, partial(_video, path), label)
         return
     axes = len(given.shape)
-    if form or suffix not in (".npy", ".npz") or given.kind == "signals":
+    if form or suffix not in (".npy", ".npz"):
         yield Take(name, partial(_read, path, given, form), label)
         return
     try:
-        array = _array(path)
+        array, labels = _arrays_of(path)
     except (ValueError, OSError) as error:
         yield Take(name, partial(_fail, str(error)), label)
+        return
+    if labels is not None:
+        for row, own in enumerate(labels):
+            yield Take(f"{name}[{row}]", partial(_held, array[row], None), own)
         return
     most = axes + (given.kind != "skeleton" or array.ndim > axes)
     if array.ndim == most and array.ndim > axes and array.shape[1:] == given.shape[-len(array.shape[1:]) :]:
@@ -153,6 +157,22 @@ def _array(path: Path) -> Array:
     if "x" not in arrays:
         raise ValueError(f"{path} has no array `x`; it has {', '.join(others) or 'none'}")
     return arrays["x"]
+
+
+def _arrays_of(path: Path) -> tuple[Array, list[str] | None]:
+    """An array and, of an .npz file with `y` (and `classes`) beside `x`, the label of every sample in it."""
+    if path.suffix.lower() != ".npz":
+        return _array(path), None
+    arrays, _ = read_npz(path, ("x", "y", "classes"), _MOST_BYTES)
+    if "x" not in arrays or "y" not in arrays:
+        return _array(path), None
+    x, y = arrays["x"], arrays["y"]
+    if y.shape != x.shape[:1] or y.dtype.kind not in "iuU":
+        raise ValueError(f"{path}: y must be a whole number or a name for each of {x.shape[:1]} samples")
+    names = [str(item) for item in arrays["classes"].reshape(-1)] if "classes" in arrays else []
+    if y.dtype.kind != "U" and names and not (y.min() >= 0 and y.max() < len(names)):
+        raise ValueError(f"{path}: y goes from {y.min()} to {y.max()}, for {len(names)} class names")
+    return x, [names[int(item)] if names and y.dtype.kind != "U" else str(item) for item in y]
 
 
 def _read(path: Path, given: Input, form: str) -> tuple[Array, float | None]:
@@ -242,7 +262,8 @@ def _signals(array: Array, given: Input, rate_hz: float | None) -> Windows:
     if len(values) < length:  # what there is, over again
         values = values[np.arange(length) % len(values)]
     starts = tuple(range(0, len(values) - length + 1, hop))
-    return Windows(np.stack([values[start : start + length] for start in starts]), starts, rate)
+    x = np.lib.stride_tricks.sliding_window_view(values, length, axis=0)[::hop].transpose(0, 2, 1)  # no copy is made
+    return Windows(x, starts, rate)
 
 
 def _resample(values: npt.NDArray[np.float32], have: float, want: float) -> npt.NDArray[np.float32]:
