@@ -179,6 +179,7 @@ def simple():
         (["__class__.x", []], "may not use"),
         (["relu.default", [{"v": 9}]], "an argument that cannot be used"),
         (["relu.default", [{"v": -1}]], "an argument that cannot be used"),
+        (["relu.default", [{"dtype": {}}]], "an argument that cannot be used"),
         (["relu.default", [{"dtype": "os"}]], "an argument that cannot be used"),
         (["relu.default", [[[[[[[1]]]]]]]], "an argument that cannot be used"),
         (["relu.default", [10**30]], "an argument that cannot be used"),

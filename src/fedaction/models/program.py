@@ -156,9 +156,9 @@ def _check_argument(value: Any, place: int, depth: int) -> None:
         pair = isinstance(what, list) and len(what) == 2 and all(type(i) is int and abs(i) < 2**40 for i in what)
         if (kind == "n" and pair) or (kind == "float" and what in ("inf", "-inf", "nan")):
             return
-        if (kind, what) == ("device", True) or (kind == "dtype" and what in _TYPES):
+        if kind == "device" and what is True:
             return
-        if kind == "format" and what in _FORMATS:
+        if isinstance(what, str) and what in {"dtype": _TYPES, "format": _FORMATS}.get(kind, {}):
             return
     raise ProgramError(f"operation {place} has an argument that cannot be used: {str(value)[:60]}")
 
