@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaction.models.operations import FIXED, find_operation, makes_tensors
-from fedaction.models.recorder import ChangeError, Recorder, RecordError, Value
+from fedaction.models.recorder import Argument, ChangeError, Recorder, RecordError
 
 MOST_NODES = 50_000
 """Operations of a program; the networks here have about 2,000."""
@@ -379,7 +379,7 @@ def _unify(two: Recorder, three: Recorder) -> list[Node]:
 
 def _solve(two: Any, three: Any, where: str) -> Any:
     """One argument, from those with two and with three samples: where they differ, p n + q."""
-    if isinstance(two, Value) or isinstance(three, Value):
+    if isinstance(two, Argument) or isinstance(three, Argument):
         if two != three:
             raise RecordError(f"{where} reads other tensors for two samples than for three")
         return {two.kind: two.what}

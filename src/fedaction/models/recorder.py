@@ -48,7 +48,7 @@ class ChangeError(RecordError):
 
 
 @dataclass(frozen=True)
-class Value:
+class Argument:
     """An argument that is no plain number, text or list; `kind` and `what` as `models.program.Graph` says."""
 
     kind: str
@@ -196,11 +196,11 @@ class Recorder(TorchDispatchMode):
         )
         place = len(self.nodes)
         if isinstance(out, Tensor):
-            self._keep(out, Value("v", place))
+            self._keep(out, Argument("v", place))
         elif isinstance(out, list | tuple) and all(isinstance(item, Tensor) for item in out):
             for position, item in enumerate(out):
-                self.nodes.append(Recorded("getitem", [Value("v", place), position], {}, self.layer))
-                self._keep(item, Value("v", len(self.nodes)))
+                self.nodes.append(Recorded("getitem", [Argument("v", place), position], {}, self.layer))
+                self._keep(item, Argument("v", len(self.nodes)))
         else:
             raise RecordError(f"{name} in {self.layer or 'the network'} gives a number that depends on the samples")
         return out
@@ -243,7 +243,7 @@ class Recorder(TorchDispatchMode):
         self._stale |= others
         return out
 
-    def _keep(self, out: Tensor, value: Value) -> None:
+    def _keep(self, out: Tensor, value: Argument) -> None:
         self._kept.append(out)
         if value.kind == "v":
             self._values[id(out)] = value.what
@@ -251,19 +251,19 @@ class Recorder(TorchDispatchMode):
             self._own[id(out)] = value.what
         self._storages.setdefault(out.untyped_storage().data_ptr(), []).append(out)
 
-    def _reference(self, tensor: Tensor) -> Value:
+    def _reference(self, tensor: Tensor) -> Argument:
         key = id(tensor)
         if key in self._stale:
             raise ChangeError(f"a tensor is read after a view of it was changed, in {self.layer or 'the network'}")
         if key in self._values:
-            return Value("v", self._values[key])
+            return Argument("v", self._values[key])
         if key not in self._own:  # made outside of what is recorded, from nothing that was
             self._own[key] = f"constant.{sum(name.startswith('constant.') for name in self.tensors)}"
             self._kept.append(tensor)
         name = self._own[key]
         if name not in self.tensors:
             self.tensors[name] = tensor.detach().clone()
-        return Value("t", name)
+        return Argument("t", name)
 
     def _encode(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -271,11 +271,11 @@ class Recorder(TorchDispatchMode):
         if isinstance(value, list | tuple):
             return [self._encode(item) for item in value]
         if isinstance(value, torch.dtype):
-            return Value("dtype", str(value).removeprefix("torch."))
+            return Argument("dtype", str(value).removeprefix("torch."))
         if isinstance(value, torch.device):
-            return Value("device", True)
+            return Argument("device", True)
         if isinstance(value, torch.memory_format):
-            return Value("format", str(value).removeprefix("torch."))
+            return Argument("format", str(value).removeprefix("torch."))
         if isinstance(value, torch.layout):
             if value is not torch.strided:
                 raise RecordError(f"a tensor in layout {value}, in {self.layer or 'the network'}")

@@ -34,11 +34,12 @@ from fedaction.serve.tables import read_columns
 
 Array = npt.NDArray[Any]
 _MOST_BYTES = 2**32  # of what an .npz file unpacks to
+_MOST_BODIES = 8  # that one recording may have; only the first of them are looked at
 _TEXT = (".csv", ".txt", ".tsv")
 
 
 @dataclass(frozen=True)
-class Take:
+class Unread:
     """One recording, before it is read."""
 
     name: str
@@ -61,7 +62,7 @@ class Windows:
     """Readings a second, where known."""
 
 
-def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[Take]:
+def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[Unread]:
     """What lies at a path.
 
     Args:
@@ -90,7 +91,7 @@ def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[
         yield from _from_file(path, given, form, None)
 
 
-def _from_store(path: Path, given: Input) -> Iterator[Take]:
+def _from_store(path: Path, given: Input) -> Iterator[Unread]:
     item = store.load(path)
     if given.kind == "skeleton" and item.layout.joints != given.joints.joints:
         raise ValueError(
@@ -98,46 +99,42 @@ def _from_store(path: Path, given: Input) -> Iterator[Take]:
             f"{given.joints.name!r} ({len(given.joints)} joints)"
         )
     for name, sequence, label in zip(item.names, item.sequences, item.labels.tolist(), strict=True):
-        yield Take(f"{path}: {name}", partial(_held, sequence, item.rate_hz), item.classes[label])
+        yield Unread(f"{path}: {name}", partial(_held, sequence, item.rate_hz), item.classes[label])
 
 
-def _from_features(path: Path, given: Input) -> Iterator[Take]:
+def _from_features(path: Path, given: Input) -> Iterator[Unread]:
     item = load_features(path)
     for name, row, label in zip(item.names, item.x, item.labels.tolist(), strict=True):
-        yield Take(f"{path}: {name}", partial(_held, row, None), item.classes[label])
+        yield Unread(f"{path}: {name}", partial(_held, row, None), item.classes[label])
 
 
 def _held(array: Array, rate_hz: float | None) -> tuple[Array, float | None]:
     return array, rate_hz
 
 
-def _from_file(path: Path, given: Input, form: str, label: str | None) -> Iterator[Take]:
+def _from_file(path: Path, given: Input, form: str, label: str | None) -> Iterator[Unread]:
     suffix, name = path.suffix.lower(), str(path)
     if given.kind == "video":
-        yield Take(name, partial(_video, path), label)
+        yield Unread(name, partial(_video, path), label)
         return
     axes = len(given.shape)
     if form or suffix not in (".npy", ".npz"):
-        yield Take(name, partial(_read, path, given, form), label)
+        yield Unread(name, partial(_read, path, given, form), label)
         return
     try:
         array, labels = _arrays_of(path)
     except (ValueError, OSError) as error:
-        yield Take(name, partial(_fail, str(error)), label)
+        yield Unread(name, partial(_fail, str(error)), label)
         return
     if labels is not None:
         for row, own in enumerate(labels):
-            yield Take(f"{name}[{row}]", partial(_held, array[row], None), own)
+            yield Unread(f"{name}[{row}]", partial(_held, array[row], None), own)
         return
-    most = axes + (given.kind != "skeleton" or array.ndim > axes)
-    if array.ndim == most and array.ndim > axes and array.shape[1:] == given.shape[-len(array.shape[1:]) :]:
+    if array.ndim == axes + 1 and (given.kind == "skeleton" or array.shape[1:] == given.shape):
         for row in range(len(array)):  # many samples in one file
-            yield Take(f"{name}[{row}]", partial(_held, array[row], None), label)
-    elif given.kind == "skeleton" and array.ndim == 5:
-        for row in range(len(array)):
-            yield Take(f"{name}[{row}]", partial(_held, array[row], None), label)
+            yield Unread(f"{name}[{row}]", partial(_held, array[row], None), label)
     else:
-        yield Take(name, partial(_held, array, None), label)
+        yield Unread(name, partial(_held, array, None), label)
 
 
 def _video(path: Path) -> tuple[Path, None]:
@@ -235,6 +232,11 @@ def _joints(array: Array, given: Input, rate_hz: float | None) -> Windows:
         raise ValueError(
             f"the recording is {array.shape}, the model takes (frames, {joints} joints, {coordinates}) or (bodies, "
             f"frames, {joints}, {coordinates}) of layout {given.joints.name!r}"
+        )
+    if len(array) > max(bodies, _MOST_BODIES):
+        raise ValueError(
+            f"the recording is {array.shape}, with {len(array)} bodies; many recordings are (N, bodies, frames, joints, "
+            "coordinates), or an .npz file with `x` and `y`"
         )
     sequence = check_sequence(array[:bodies], given.joints, "the recording")
     x, report = prepare([sequence], given.joints, frames, align=False)
