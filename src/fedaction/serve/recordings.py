@@ -235,7 +235,7 @@ def _joints(array: Array, given: Input, rate_hz: float | None) -> Windows:
         )
     if len(array) > max(bodies, _MOST_BODIES):
         raise ValueError(
-            f"the recording is {array.shape}, with {len(array)} bodies; many recordings are (N, bodies, frames, joints, "
+            f"the recording is {array.shape}, {len(array)} bodies; many recordings are (N, bodies, frames, joints, "
             "coordinates), or an .npz file with `x` and `y`"
         )
     sequence = check_sequence(array[:bodies], given.joints, "the recording")
