@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from fedaction.data.samples import in_memory
 from fedaction.models.files import load_model
-from fedaction.runs.deploy import INDEX, client_file
+from fedaction.runs.deploy import INDEX, client_file, describe_models
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.study import list_runs, load_clients, resume_study, run_study
@@ -34,10 +34,10 @@ VIDEO = {
     "stage_size": 16, "frames": 4, "backbone": "resnet3d", "model_width": 2, "batch_size": 4, "lr": 0.01,
     "method": "edge",
 }  # fmt: skip
-ADAPTED = {"baselines": ["metahar", "perfedavg", "pfedme", "fedema"], "meta_head": 3, "meta_adapt": 1}
+ADAPTED = {"baselines": ["metahar", "perfedavg", "pfedme", "fedema"], "meta_head": 2, "meta_adapt": 1}
 CASES = {
     "skeletons": {**SKELETONS, "baselines": ["local", "central"]},
-    "adapted": {**SKELETONS, **ADAPTED, "method": "fedavg", "perfedavg_alpha": 0.5},
+    "adapted": {**SKELETONS, **ADAPTED, "method": "fedavg", "perfedavg_alpha": 0.5, "rounds": 1},
     "vectorised": {**SKELETONS, "engine": "vectorised"},
     "reestimate": {**SKELETONS, "method": "fedavg", "statistics": "reestimate"},
     "validation": {**SKELETONS, "validation": 0.3, "lr": 0.5},
@@ -101,6 +101,8 @@ def test_the_server_has_a_file_where_all_is_shared(tmp_path):
     assert card.input.kind == "video" and card.provenance["client"] is None
     apart = run_study(parse_recipe({**values, "buffers": "local"}, "test"), tmp_path / "apart")
     assert not (tmp_path / "apart" / "model.safetensors").exists() and apart["complete"]
+    assert "which all clients share; 2 clients' own" in describe_models(folder)
+    assert "2 clients' own in" in (said := describe_models(tmp_path / "apart")) and "share no whole network" in said
 
 
 def test_raw_recordings_give_what_prepared_samples_give(tmp_path):

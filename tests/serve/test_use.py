@@ -22,7 +22,7 @@ from fedaction.data.dataset import StoredDataset
 from fedaction.data.features.extract import Recording, built_in
 from fedaction.data.features.store import FeatureSet, save_features
 from fedaction.data.inputs import Input, skeleton_input
-from fedaction.data.layout import FLORENCE_15, KINECT_V2
+from fedaction.data.layout import FLORENCE_15, KINECT_V1, KINECT_V2
 from fedaction.data.preprocess import prepare
 from fedaction.data.store import save
 from fedaction.models.files import Card, ModelFileError
@@ -31,6 +31,7 @@ from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.study import run_study
 from fedaction.serve.network import Network, find_model, load_network, network_of_run
 from fedaction.serve.recordings import cut_windows
+from tests.conftest import recordings
 from tests.models.common import filled
 
 CLASSES = ("sit", "walk", "wave")
@@ -114,6 +115,9 @@ def test_skeletons(tmp_path):
     for line, row in zip(lines, expected, strict=False):
         shares = {item["action"]: item["confidence"] for item in line["actions"]}
         assert [shares[name] for name in CLASSES] == pytest.approx(row.tolist(), abs=1e-4)
+    np.savez(tmp_path / "all.npz", x=np.stack([s[0, :7] for s in sequences]), y=[2, 0, 2, 1], classes=list(CLASSES))
+    result = run_command(evaluate_command, tmp_path / "model.safetensors", "--on", tmp_path / "all.npz", "--json")
+    assert json.loads(result.stdout)["n"] == 4 and json.loads(result.stdout)["commonest"] == "wave"
     with pytest.raises(ValueError, match="25, 3\\), the model takes \\(frames, 15 joints"):
         network.predict(np.zeros((5, 25, 3)))
 
@@ -242,3 +246,45 @@ def test_a_run_is_used_by_its_directory(tmp_path):
         find_model(tmp_path / "run", "stage-1")
     with pytest.raises(ValueError, match="has no model files"):
         find_model(tmp_path)
+
+
+def test_real_recordings_of_public_datasets(tmp_path):
+    """Files as their authors give them, by the reader's name or by their suffix."""
+    kinect = skeleton_input(KINECT_V1, (1, 12, 20, 3), True)
+    make(tmp_path, kinect)
+    folder = recordings("utd_mhad") / "Skeleton"
+    files = sorted(folder.rglob("*.mat"))[:3]
+    result, lines = predict_lines(tmp_path / "model.safetensors", *files, "--format", "utd_mhad")
+    assert result.exit_code == 0 and [line["windows"] for line in lines] == [1, 1, 1]
+    sensor = Input(kind="signals", shape=(64, 6), hop=32, rate_hz=25.0)
+    make(tmp_path, sensor)
+    files = sorted((recordings("utd_mhad") / "Inertial").rglob("*.mat"))[:2]
+    result, lines = predict_lines(tmp_path / "model.safetensors", *files, "--format", "utd_inertial")
+    assert result.exit_code == 0 and all(line["windows"] >= 1 for line in lines if "windows" in line)
+    ntu = sorted(recordings("ntu_rgbd_samples").rglob("*.skeleton"))[:2]
+    if ntu:
+        make(tmp_path, skeleton_input(KINECT_V2, (2, 12, 25, 3), True))
+        result, lines = predict_lines(tmp_path / "model.safetensors", *ntu)
+        assert result.exit_code == 0 and len(lines) == len(ntu), lines
+
+
+def test_damaged_files_are_reported_and_the_others_done(tmp_path):
+    """A file's bytes changed at random, and cut: never anything but a line that says why."""
+    make(tmp_path, SIGNALS)
+    files = tmp_path / "files"
+    files.mkdir()
+    np.save(files / "good.npy", RANDOM.standard_normal((32, 3)))
+    np.savez_compressed(files / "good.npz", x=RANDOM.standard_normal((32, 3)))
+    for good in (files / "good.npy", files / "good.npz"):
+        blob = good.read_bytes()
+        for number in range(25):
+            changed = bytearray(blob)
+            for place in RANDOM.integers(0, min(len(blob), 200), 3):
+                changed[place] = RANDOM.integers(256)
+            (files / f"bad-{number}{good.suffix}").write_bytes(changed[: int(RANDOM.integers(1, len(blob) + 1))])
+    (files / "digits.csv").write_text("1,2," + "9" * 30_000 + "\n")
+    (files / "bytes.csv").write_bytes(bytes(range(256)))
+    result, lines = predict_lines(tmp_path / "model.safetensors", files)
+    assert result.exit_code == 1 and result.exception.__class__ is SystemExit
+    done = {Path(line["file"]).name for line in lines if "windows" in line or "error" in line}
+    assert done == {path.name for path in files.iterdir()}

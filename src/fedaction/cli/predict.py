@@ -14,7 +14,7 @@ from fedaction.cli.common import err, exit_on_refusal, say
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.serve.network import Network, Prediction, WindowScores
-    from fedaction.serve.recordings import Take
+    from fedaction.serve.recordings import Unread
 
 ModelPlace = Annotated[
     Path,
@@ -70,7 +70,7 @@ def predict(
         raise typer.Exit(1)
 
 
-def _takes(path: Path, network: Network, form: str, show: _Text | _Json) -> Iterator[Take | None]:
+def _takes(path: Path, network: Network, form: str, show: _Text | _Json) -> Iterator[Unread | None]:
     """What lies at a path; None for what cannot be listed, which is reported."""
     from fedaction.serve.recordings import list_recordings
 
@@ -81,7 +81,7 @@ def _takes(path: Path, network: Network, form: str, show: _Text | _Json) -> Iter
         yield None
 
 
-def _predict(network: Network, take: Take, rate: float | None, every: int | None, show: _Text | _Json) -> bool:
+def _predict(network: Network, take: Unread, rate: float | None, every: int | None, show: _Text | _Json) -> bool:
     """Goes through one recording; False: it could not be read to its end."""
     windows: list[WindowScores] = []
     started = time.perf_counter()

@@ -28,7 +28,8 @@ def ready_tensors(
             holds otherwise is replaced.
         tensors: what the client is sent, and its LOCAL ones.
     """
-    own, device = tensors_of(module), next(iter(module.parameters())).device
+    own = tensors_of(module)
+    device = next((tensor.device for tensor in own.values()), torch.device("cpu"))
     with torch.no_grad():
         for name, tensor in tensors.items():
             own[name].copy_(tensor)

@@ -133,11 +133,18 @@ def save_model(path: str | Path, network: nn.Module, card: Card) -> None:
             graph, tensors = network.graph, network.state_dict()
         else:
             device = next((t.device for t in (*network.parameters(), *network.buffers())), torch.device("cpu"))
-            graph, tensors = record(
-                network, torch.rand(3, *card.input.network_shape, generator=generator(0, "model file")).to(device)
-            )
+            graph, tensors = record(network, make_example(card.input).to(device))
         about, extra = {"architecture": "program"}, {PROGRAM: graph.to_json()}
     save_tensors(path, tensors, about, card, extra)
+
+
+def make_example(given: Input) -> Tensor:
+    """A few samples to record a network with."""
+    shape = 3, *given.network_shape
+    random = generator(0, "example")
+    if given.kind == "video":
+        return torch.randint(0, 256, shape, generator=random, dtype=torch.uint8)
+    return torch.randn(shape, generator=random)
 
 
 def save_tensors(

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from fedaction.models.operations import FIXED, find_operation, makes_tensors
-from fedaction.models.recorder import Recorder, RecordError, Value
+from fedaction.models.recorder import Argument, ChangeError, Recorder, RecordError
 
 MOST_NODES = 50_000
 """Operations of a program; the networks here have about 2,000."""
@@ -107,6 +107,8 @@ class Graph:
                 _check_fixed(node, place)
             for value in (*node.args, *node.kwargs.values()):
                 _check_argument(value, place, 0)
+            if node.kwargs.get("device") not in (None, {"device": True}) or node.kwargs.get("layout") is not None:
+                raise ProgramError(f"operation {place} names a device or a layout of its own")
         if not isinstance(self.output, int) or not 0 <= self.output <= len(self.nodes):
             raise ProgramError("the program's output is none of its values")
 
@@ -154,9 +156,9 @@ def _check_argument(value: Any, place: int, depth: int) -> None:
         pair = isinstance(what, list) and len(what) == 2 and all(type(i) is int and abs(i) < 2**40 for i in what)
         if (kind == "n" and pair) or (kind == "float" and what in ("inf", "-inf", "nan")):
             return
-        if (kind, what) == ("device", True) or (kind == "dtype" and what in _TYPES):
+        if kind == "device" and what is True:
             return
-        if kind == "format" and what in _FORMATS:
+        if isinstance(what, str) and what in {"dtype": _TYPES, "format": _FORMATS}.get(kind, {}):
             return
     raise ProgramError(f"operation {place} has an argument that cannot be used: {str(value)[:60]}")
 
@@ -307,11 +309,13 @@ def record(module: nn.Module, example: Tensor) -> tuple[Graph, dict[str, Tensor]
     try:
         try:
             return _record_checked(module, module, example)
-        except RecordError as first:
-            try:  # a network that changes tensors in place, in ways that only torch.export disentangles
+        except ChangeError as first:
+            try:  # torch.export disentangles what can be
                 return _record_checked(_export(module, example), module, example)
             except Exception:  # of many kinds; what was said first names the layer
                 raise ProgramError(str(first)) from first
+        except RecordError as error:
+            raise ProgramError(str(error)) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
         for name, part in module.named_modules():
@@ -375,7 +379,7 @@ def _unify(two: Recorder, three: Recorder) -> list[Node]:
 
 def _solve(two: Any, three: Any, where: str) -> Any:
     """One argument, from those with two and with three samples: where they differ, p n + q."""
-    if isinstance(two, Value) or isinstance(three, Value):
+    if isinstance(two, Argument) or isinstance(three, Argument):
         if two != three:
             raise RecordError(f"{where} reads other tensors for two samples than for three")
         return {two.kind: two.what}

@@ -43,8 +43,12 @@ class RecordError(ValueError):
     """What a network does that cannot be written down."""
 
 
+class ChangeError(RecordError):
+    """A network that changes tensors in place, in ways that a recorder does not follow."""
+
+
 @dataclass(frozen=True)
-class Value:
+class Argument:
     """An argument that is no plain number, text or list; `kind` and `what` as `models.program.Graph` says."""
 
     kind: str
@@ -192,11 +196,11 @@ class Recorder(TorchDispatchMode):
         )
         place = len(self.nodes)
         if isinstance(out, Tensor):
-            self._keep(out, Value("v", place))
+            self._keep(out, Argument("v", place))
         elif isinstance(out, list | tuple) and all(isinstance(item, Tensor) for item in out):
             for position, item in enumerate(out):
-                self.nodes.append(Recorded("getitem", [Value("v", place), position], {}, self.layer))
-                self._keep(item, Value("v", len(self.nodes)))
+                self.nodes.append(Recorded("getitem", [Argument("v", place), position], {}, self.layer))
+                self._keep(item, Argument("v", len(self.nodes)))
         else:
             raise RecordError(f"{name} in {self.layer or 'the network'} gives a number that depends on the samples")
         return out
@@ -220,13 +224,13 @@ class Recorder(TorchDispatchMode):
         form, where = functional_form(func), self.layer or "the network"
         target = args[0] if args and isinstance(args[0], Tensor) else None
         if form is None or target is None or id(target) not in self._values or kwargs.get("out") is not None:
-            raise RecordError(f"{name_of(func)} in {where} changes a tensor that is not its own result")
+            raise ChangeError(f"{name_of(func)} in {where} changes a tensor that is not its own result")
         encoded = list(args), dict(kwargs)
         storage = target.untyped_storage().data_ptr()
         others = {id(t) for t in self._storages.get(storage, []) if t is not target}
         name = name_of(form)
         if find_operation(name) is None:
-            raise RecordError(f"operation {name_of(func)} in {where} cannot be part of a model file")
+            raise ChangeError(f"operation {name_of(func)} in {where} cannot be part of a model file")
         node = Recorded(
             name,
             [self._encode(a) for a in encoded[0]],
@@ -239,7 +243,7 @@ class Recorder(TorchDispatchMode):
         self._stale |= others
         return out
 
-    def _keep(self, out: Tensor, value: Value) -> None:
+    def _keep(self, out: Tensor, value: Argument) -> None:
         self._kept.append(out)
         if value.kind == "v":
             self._values[id(out)] = value.what
@@ -247,19 +251,19 @@ class Recorder(TorchDispatchMode):
             self._own[id(out)] = value.what
         self._storages.setdefault(out.untyped_storage().data_ptr(), []).append(out)
 
-    def _reference(self, tensor: Tensor) -> Value:
+    def _reference(self, tensor: Tensor) -> Argument:
         key = id(tensor)
         if key in self._stale:
-            raise RecordError(f"a tensor is read after a view of it was changed, in {self.layer or 'the network'}")
+            raise ChangeError(f"a tensor is read after a view of it was changed, in {self.layer or 'the network'}")
         if key in self._values:
-            return Value("v", self._values[key])
+            return Argument("v", self._values[key])
         if key not in self._own:  # made outside of what is recorded, from nothing that was
             self._own[key] = f"constant.{sum(name.startswith('constant.') for name in self.tensors)}"
             self._kept.append(tensor)
         name = self._own[key]
         if name not in self.tensors:
             self.tensors[name] = tensor.detach().clone()
-        return Value("t", name)
+        return Argument("t", name)
 
     def _encode(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -267,11 +271,11 @@ class Recorder(TorchDispatchMode):
         if isinstance(value, list | tuple):
             return [self._encode(item) for item in value]
         if isinstance(value, torch.dtype):
-            return Value("dtype", str(value).removeprefix("torch."))
+            return Argument("dtype", str(value).removeprefix("torch."))
         if isinstance(value, torch.device):
-            return Value("device", True)
+            return Argument("device", True)
         if isinstance(value, torch.memory_format):
-            return Value("format", str(value).removeprefix("torch."))
+            return Argument("format", str(value).removeprefix("torch."))
         if isinstance(value, torch.layout):
             if value is not torch.strided:
                 raise RecordError(f"a tensor in layout {value}, in {self.layer or 'the network'}")

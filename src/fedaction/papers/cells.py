@@ -113,7 +113,14 @@ class Workbench(Generic[S]):
         known = self.known(row.method)
         given = {key: value for key, value in self.overrides.items() if key in known}
         given |= self.setting.derived_keys(row, self.overrides)
-        values = {**self.setting.keys(among), **(self.setting.row_keys(row) or {}), **given, **keys, **row.overrides}
+        values = {
+            "client_models": "none",
+            **self.setting.keys(among),
+            **(self.setting.row_keys(row) or {}),
+            **given,
+            **keys,
+            **row.overrides,
+        }
         values |= {"method": row.method, "name": f"paper-{row.method}", "seeds": self.seeds}
         return parse_recipe(values, f"row {' '.join(row.label)}")
 

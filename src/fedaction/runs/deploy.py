@@ -21,14 +21,13 @@ from fedaction.engines.ready import ready_tensors
 from fedaction.engines.store import LocalStore
 from fedaction.federation.files import read_json, write_json
 from fedaction.federation.scope import Scope
-from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Method
 from fedaction.methods.start import fresh
 from fedaction.methods.video import is_clip
-from fedaction.models.files import Card, clip_card, save_model
-from fedaction.models.program import Graph, Program, ProgramError, record
+from fedaction.models.files import Card, clip_card, make_example, save_model
+from fedaction.models.program import Graph, Program, record
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.assembly import Assembly
 from fedaction.runs.recipe import Recipe
@@ -77,15 +76,22 @@ def write_models(
     elif wanted == "none":
         left_out = 'client_models = "none"'
     writer = _Writer(assembly, {**about, **_about(recipe)})
+    failed: list[str] = []
+    shared = False
     try:
         shared = writer.write_server(folder / SERVER, server, names)
-        if not left_out:
-            for name in names:
-                path = client_file(name)
-                writer.write_client(folder / path, name, server, store)
-                files[name] = path
-    except (ProgramError, ValueError) as error:
-        shared, left_out = (folder / SERVER).exists(), f"the network cannot be written as a model file: {error}"
+    except ValueError as error:  # a network that is no program, or that has diverged
+        failed.append(f"the server's: {error}")
+    for name in names if not left_out else ():
+        path = client_file(name)
+        try:
+            writer.write_client(folder / path, name, server, store)
+            files[name] = path
+        except ValueError as error:
+            failed.append(f"client {name!r}: {error}")
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        left_out = f"a network cannot be written as a model file: {failed[0]}{more}"
     if left_out and wanted != "none":
         warn(f"model files: {left_out}")
     write_json(folder / INDEX, {"server": SERVER if shared else None, "clients": files, "left_out": left_out})
@@ -198,7 +204,7 @@ class _Writer:
             return
         key = info.architecture
         if key not in self._graphs:
-            graph, found = record(network, torch.randn(3, *given.network_shape, generator=generator(0, "model file")))
+            graph, found = record(network, make_example(given))
             self._graphs[key] = graph, {n: t for n, t in found.items() if n.startswith("constant.")}
         graph, constants = self._graphs[key]
         every = {**dict(network.named_parameters()), **dict(network.named_buffers())}

@@ -20,8 +20,11 @@ def network_file(place: Path) -> Path:
         inner = place / "model.safetensors"
         if inner.is_file():
             return inner
+        own = sorted((place / "models" / "clients").glob("*.safetensors"))
         kept = sorted((place / "checkpoints").glob("*.safetensors"))
         hint = f"; but it has a checkpoint, {kept[-1]}" if kept else ""
+        if own:
+            hint = f": its clients share no whole network; name one of theirs, such as {own[0]}"
         raise ValueError(f"{place} has no model.safetensors{hint}")
     return place
 

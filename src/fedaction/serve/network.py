@@ -93,7 +93,8 @@ class Network:
 
         def logits(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
             with torch.inference_mode():
-                return whole(torch.from_numpy(np.array(x)).to(device)).float().cpu().numpy()
+                own = x if x.flags.writeable and x.flags.c_contiguous else np.array(x)  # which torch takes as it is
+                return whole(torch.from_numpy(own).to(device)).float().cpu().numpy()
 
         return logits
 
@@ -106,8 +107,9 @@ class Network:
         """(N, classes) logits of (N, *network shape) samples as the network was trained on: nothing is scaled."""
         if self.module is None:
             raise ModelFileError("an exported network prepares recordings itself: use `predict`, or `logits`")
+        samples = torch.as_tensor(x)
         with torch.no_grad():
-            return self.module(torch.as_tensor(x))
+            return self.module(samples.float() if samples.dtype == torch.float64 else samples)
 
     def logits(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """(N, classes) logits of (N, *card.input.shape) recordings that were resized but not centred or scaled."""

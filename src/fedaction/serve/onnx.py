@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
@@ -54,7 +55,7 @@ def open_onnx(path: Path) -> tuple[Card, None, Callable[[npt.NDArray[Any]], npt.
     name = input_name(card)
 
     def logits(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return session.run([OUTPUT], {name: x})[0]
+        return session.run([OUTPUT], {name: np.ascontiguousarray(x)})[0]
 
     return card, None, logits
 

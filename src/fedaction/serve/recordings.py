@@ -34,11 +34,12 @@ from fedaction.serve.tables import read_columns
 
 Array = npt.NDArray[Any]
 _MOST_BYTES = 2**32  # of what an .npz file unpacks to
+_MOST_BODIES = 8  # that one recording may have; only the first of them are looked at
 _TEXT = (".csv", ".txt", ".tsv")
 
 
 @dataclass(frozen=True)
-class Take:
+class Unread:
     """One recording, before it is read."""
 
     name: str
@@ -61,7 +62,7 @@ class Windows:
     """Readings a second, where known."""
 
 
-def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[Take]:
+def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[Unread]:
     """What lies at a path.
 
     Args:
@@ -90,7 +91,7 @@ def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[
         yield from _from_file(path, given, form, None)
 
 
-def _from_store(path: Path, given: Input) -> Iterator[Take]:
+def _from_store(path: Path, given: Input) -> Iterator[Unread]:
     item = store.load(path)
     if given.kind == "skeleton" and item.layout.joints != given.joints.joints:
         raise ValueError(
@@ -98,42 +99,42 @@ def _from_store(path: Path, given: Input) -> Iterator[Take]:
             f"{given.joints.name!r} ({len(given.joints)} joints)"
         )
     for name, sequence, label in zip(item.names, item.sequences, item.labels.tolist(), strict=True):
-        yield Take(f"{path}: {name}", partial(_held, sequence, item.rate_hz), item.classes[label])
+        yield Unread(f"{path}: {name}", partial(_held, sequence, item.rate_hz), item.classes[label])
 
 
-def _from_features(path: Path, given: Input) -> Iterator[Take]:
+def _from_features(path: Path, given: Input) -> Iterator[Unread]:
     item = load_features(path)
     for name, row, label in zip(item.names, item.x, item.labels.tolist(), strict=True):
-        yield Take(f"{path}: {name}", partial(_held, row, None), item.classes[label])
+        yield Unread(f"{path}: {name}", partial(_held, row, None), item.classes[label])
 
 
 def _held(array: Array, rate_hz: float | None) -> tuple[Array, float | None]:
     return array, rate_hz
 
 
-def _from_file(path: Path, given: Input, form: str, label: str | None) -> Iterator[Take]:
+def _from_file(path: Path, given: Input, form: str, label: str | None) -> Iterator[Unread]:
     suffix, name = path.suffix.lower(), str(path)
     if given.kind == "video":
-        yield Take(name, partial(_video, path), label)
+        yield Unread(name, partial(_video, path), label)
         return
     axes = len(given.shape)
-    if form or suffix not in (".npy", ".npz") or given.kind == "signals":
-        yield Take(name, partial(_read, path, given, form), label)
+    if form or suffix not in (".npy", ".npz"):
+        yield Unread(name, partial(_read, path, given, form), label)
         return
     try:
-        array = _array(path)
+        array, labels = _arrays_of(path)
     except (ValueError, OSError) as error:
-        yield Take(name, partial(_fail, str(error)), label)
+        yield Unread(name, partial(_fail, str(error)), label)
         return
-    most = axes + (given.kind != "skeleton" or array.ndim > axes)
-    if array.ndim == most and array.ndim > axes and array.shape[1:] == given.shape[-len(array.shape[1:]) :]:
+    if labels is not None:
+        for row, own in enumerate(labels):
+            yield Unread(f"{name}[{row}]", partial(_held, array[row], None), own)
+        return
+    if array.ndim == axes + 1 and (given.kind == "skeleton" or array.shape[1:] == given.shape):
         for row in range(len(array)):  # many samples in one file
-            yield Take(f"{name}[{row}]", partial(_held, array[row], None), label)
-    elif given.kind == "skeleton" and array.ndim == 5:
-        for row in range(len(array)):
-            yield Take(f"{name}[{row}]", partial(_held, array[row], None), label)
+            yield Unread(f"{name}[{row}]", partial(_held, array[row], None), label)
     else:
-        yield Take(name, partial(_held, array, None), label)
+        yield Unread(name, partial(_held, array, None), label)
 
 
 def _video(path: Path) -> tuple[Path, None]:
@@ -153,6 +154,22 @@ def _array(path: Path) -> Array:
     if "x" not in arrays:
         raise ValueError(f"{path} has no array `x`; it has {', '.join(others) or 'none'}")
     return arrays["x"]
+
+
+def _arrays_of(path: Path) -> tuple[Array, list[str] | None]:
+    """An array and, of an .npz file with `y` (and `classes`) beside `x`, the label of every sample in it."""
+    if path.suffix.lower() != ".npz":
+        return _array(path), None
+    arrays, _ = read_npz(path, ("x", "y", "classes"), _MOST_BYTES)
+    if "x" not in arrays or "y" not in arrays:
+        return _array(path), None
+    x, y = arrays["x"], arrays["y"]
+    if y.shape != x.shape[:1] or y.dtype.kind not in "iuU":
+        raise ValueError(f"{path}: y must be a whole number or a name for each of {x.shape[:1]} samples")
+    names = [str(item) for item in arrays["classes"].reshape(-1)] if "classes" in arrays else []
+    if y.dtype.kind != "U" and names and not (y.min() >= 0 and y.max() < len(names)):
+        raise ValueError(f"{path}: y goes from {y.min()} to {y.max()}, for {len(names)} class names")
+    return x, [names[int(item)] if names and y.dtype.kind != "U" else str(item) for item in y]
 
 
 def _read(path: Path, given: Input, form: str) -> tuple[Array, float | None]:
@@ -216,6 +233,11 @@ def _joints(array: Array, given: Input, rate_hz: float | None) -> Windows:
             f"the recording is {array.shape}, the model takes (frames, {joints} joints, {coordinates}) or (bodies, "
             f"frames, {joints}, {coordinates}) of layout {given.joints.name!r}"
         )
+    if len(array) > max(bodies, _MOST_BODIES):
+        raise ValueError(
+            f"the recording is {array.shape}, {len(array)} bodies; many recordings are (N, bodies, frames, joints, "
+            "coordinates), or an .npz file with `x` and `y`"
+        )
     sequence = check_sequence(array[:bodies], given.joints, "the recording")
     x, report = prepare([sequence], given.joints, frames, align=False)
     if report.empty:
@@ -242,7 +264,8 @@ def _signals(array: Array, given: Input, rate_hz: float | None) -> Windows:
     if len(values) < length:  # what there is, over again
         values = values[np.arange(length) % len(values)]
     starts = tuple(range(0, len(values) - length + 1, hop))
-    return Windows(np.stack([values[start : start + length] for start in starts]), starts, rate)
+    x = np.lib.stride_tricks.sliding_window_view(values, length, axis=0)[::hop].transpose(0, 2, 1)  # no copy is made
+    return Windows(x, starts, rate)
 
 
 def _resample(values: npt.NDArray[np.float32], have: float, want: float) -> npt.NDArray[np.float32]:

@@ -54,7 +54,8 @@ def score_network(
 
     Args:
         network: with a classifier.
-        paths: skeleton stores, feature stores, or folders with a folder of recordings for each class.
+        paths: skeleton stores, feature stores, folders with a folder of recordings for each class, or .npz files with
+            `x` and `y`.
         form: see `list_recordings`.
         rate_hz: of signals, where files do not say.
         tell: called with the number of recordings done.
@@ -65,8 +66,10 @@ def score_network(
     broken: list[dict[str, str]] = []
     place = {name: number for number, name in enumerate(network.classes)}
     for path in paths:
-        if not Path(path).is_dir():
-            raise ValueError(f"{path} is no store and no folder with a folder for each class, so nothing has a label")
+        if not Path(path).is_dir() and Path(path).suffix.lower() != ".npz":
+            raise ValueError(
+                f"{path} is no store, .npz file or folder with a folder for each class: it has no labels"
+            )
         for take in list_recordings(path, network.card.input, form):
             label = take.label or ""
             if label not in place:
@@ -109,5 +112,5 @@ def score_network(
         "unknown": dict(unknown),
         "broken": broken,
         "classes": list(network.classes),
-        "confusion": matrix.tolist(),
+        "confusion": [[int(count) for count in row] for row in matrix],
     }
