@@ -52,22 +52,17 @@ class Summary:
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {self.samples} usable recordings, {len(self.classes)} classes"]
-        lines.append(f"  layout    {self.layout or 'not given'}; joints {_list_counts(self.joints)}")
+        lines.append(f"  layout    {self.layout or 'not given'}; joints {list_counts(self.joints)}")
         if self.layout is None:
             fitting = [name for name, item in LAYOUTS.items() if len(item) in self.joints]
             lines.append(f"            built-in layouts with as many: {', '.join(fitting) or 'none'}")
-        lines.append(f"  classes   {_list_counts(self.classes)}")
-        lines.append(f"  subjects  {_list_counts(self.subjects) if self.subjects else 'not known'}")
+        lines.append(f"  classes   {list_counts(self.classes)}")
+        lines.append(f"  subjects  {list_counts(self.subjects) if self.subjects else 'not known'}")
         if self.lengths:
             low, middle, high = np.percentile(self.lengths, (0, 50, 100))
             lines.append(f"  frames    {low:.0f} to {high:.0f}, median {middle:g}")
         lines += [f"  {name}: {train} to train, {test} to test" for name, (train, test) in self.splits.items()]
-        for kind, count in self.counts.items():
-            issues = [issue for issue in self.issues if issue.kind == kind]
-            lines.append(f"  {kind}: {count} in {len(issues)} places")
-            lines += [f"    {issue.where}: {issue.detail}" for issue in issues[:_NAMED]]
-            lines += [f"    and {len(issues) - _NAMED} more"] if len(issues) > _NAMED else []
-        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+        return "\n".join([*lines, *list_issues(self.issues), *(f"  note: {note}" for note in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -330,7 +325,18 @@ def _read_file(path: Path, coordinates: int) -> npt.NDArray[Any]:
     return numbers.reshape(1, len(rows), -1, coordinates)
 
 
-def _list_counts(counts: dict[Any, int]) -> str:
+def list_counts(counts: dict[Any, int]) -> str:
     """'a (3), b (2)' of the first twelve, with the number of the rest."""
     shown = ", ".join(f"{name} ({count})" for name, count in list(counts.items())[:12])
     return shown + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")
+
+
+def list_issues(issues: Sequence[Issue]) -> list[str]:
+    """Lines of a summary: each kind of issue with its number, and the first places that have it."""
+    lines: list[str] = []
+    for kind, count in count_issues(issues).items():
+        own = [issue for issue in issues if issue.kind == kind]
+        lines.append(f"  {kind}: {count} in {len(own)} places")
+        lines += [f"    {issue.where}: {issue.detail}" for issue in own[:_NAMED]]
+        lines += [f"    and {len(own) - _NAMED} more"] if len(own) > _NAMED else []
+    return lines

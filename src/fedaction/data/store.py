@@ -36,7 +36,6 @@ from fedaction.federation.seeds import derive
 
 VERSION = 2
 HEADER, FRAMES = "dataset.json", "frames.npy"
-_NPY_HEADER_BYTES = 128  # kept free at the start of frames.npy until the number of rows is known
 
 
 class _StoreHeader(files.Header):
@@ -95,7 +94,7 @@ class StoreWriter:
         self._out.parent.mkdir(parents=True, exist_ok=True)
         self._new.mkdir()
         self._file = (self._new / FRAMES).open("wb")
-        self._file.write(bytes(_NPY_HEADER_BYTES))
+        self._file.write(bytes(files.NPY_HEADER_BYTES))
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -147,7 +146,7 @@ class StoreWriter:
         if not any(header.subjects or ()):
             header.subjects = None
         self._file.seek(0)
-        self._file.write(_npy_header((_rows(header), self._joints, self._coordinates)))
+        self._file.write(files.npy_header((_rows(header), self._joints, self._coordinates)))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -230,12 +229,6 @@ def _sequences(frames: npt.NDArray[np.float32], header: _StoreHeader) -> list[np
         views.append(frames[first : first + bodies * length].reshape(bodies, length, *frames.shape[1:]))
         first += bodies * length
     return views
-
-
-def _npy_header(shape: tuple[int, ...]) -> bytes:
-    """A .npy header (format 1.0) of fixed size, so that it can be written after what it describes."""
-    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape}).ljust(_NPY_HEADER_BYTES - 11) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
 
 
 def _check_header(header: _StoreHeader, where: Path) -> Layout:
