@@ -329,7 +329,7 @@ def make_store(path: Path, people: int = 5, classes: int = 4, repeats: int = 3, 
 
 def test_one_client_per_store_with_a_cross_subject_split(tmp_path: Path) -> None:
     paths = [make_store(tmp_path / "a"), make_store(tmp_path / "b", people=4)]
-    made = store.clients_from_store(paths, split=["p1", "p3"], frames=10)
+    made = store.clients_from_store(paths, hold_out=["p1", "p3"], frames=10)
     assert [client.info.id for client in made] == ["a", "b"]
     first = made[0]
     assert first.info.shape == (1, 10, 15, 3) and first.info.layout == OPENNI_15
@@ -385,12 +385,14 @@ def test_client_refusals(tmp_path: Path) -> None:
     nameless = make_store(tmp_path / "n", subjects=False)
     (tmp_path / "more").mkdir()
     for paths, options, message in (
-        (path, {"split": ["nobody"]}, "is by nobody"),
-        (path, {"by": "subject", "split": ["p0"]}, "no training sample"),
+        (path, {"hold_out": ["nobody"]}, "nobody in a is called 'nobody'; there are p0, p1"),
+        (path, {"hold_out": ["p0", "p1"]}, "leaves nobody to train on in a"),
+        (nameless, {"hold_out": 1}, "n does not say who was recorded"),
+        (path, {"hold_out": 1.5}, "neither a number of people"),
         (path, {"by": "iid"}, "how many clients"),
         (path, {"by": "random", "clients": 2}, "choose subject"),
         (nameless, {"by": "subject"}, "who performed"),
-        ([path, make_store(tmp_path / "more" / "a")], {}, "more than one client would be called 'a'"),
+        ([path, make_store(tmp_path / "more" / "a")], {}, "more than one store is called 'a'"),
     ):
         with pytest.raises(ValueError, match=message):
             store.clients_from_store(paths, **options)  # type: ignore[arg-type]

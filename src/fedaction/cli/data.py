@@ -172,8 +172,8 @@ def data_import(
 
             if not layout:
                 raise ValueError(
-                    "skeletons need --layout: a built-in one (`fedaction data list`) or a JSON file; signals of a worn "
-                    "sensor need --kind inertial"
+                    "skeletons need --layout: a built-in one (`fedaction data list`) or a JSON file; signals of a "
+                    "worn sensor need --kind inertial"
                 )
             summary = imports.import_recordings(
                 source,

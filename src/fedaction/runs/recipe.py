@@ -45,7 +45,7 @@ class RunSettings(Settings):
     seeds: tuple[int, ...] = Field((0,), min_length=1, json_schema_extra=HOW)
     """One run per seed; results are means over them."""
     data: str = "stage"
-    """Clients' data: stage, stage_features, stage_video (synthetic); public, store, features; video, arrays."""
+    """stage, stage_features, stage_video (synthetic); public, store, signals, features; video, arrays."""
     data_seed: int = 0
     """What the data itself is drawn from (the stage, partitions); the same for every seed of a study."""
 
@@ -252,7 +252,12 @@ def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
 def parse_recipe(values: Mapping[str, Any], origin: str = "the recipe") -> Recipe:
     """Validates a recipe's values. Every key must belong to the run, its data or one of its methods."""
     check_flat(values, origin)
-    parsed = parse_settings(values, _readers(values, origin), origin)
+    readers = _readers(values, origin)
+    source = readers["data"]
+    assert issubclass(source, Source)
+    known = {key for kind in readers.values() for key in kind.model_fields}
+    suited = {key: value for key, value in source.suited.items() if key in known}
+    parsed = parse_settings({**suited, **values}, readers, origin)
     run, source = parsed.pop("run"), parsed.pop("data")
     assert isinstance(run, RunSettings) and isinstance(source, Source)
     if len(set(run.seeds)) != len(run.seeds):
