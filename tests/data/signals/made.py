@@ -9,14 +9,15 @@ import numpy as np
 
 from fedaction.federation.seeds import numpy_generator
 
-ACTIVITIES = {"walk": 2.0, "run": 3.0, "stand": 0.0}
+ACTIVITIES = {"walk": 1.7, "run": 2.9, "stand": 0.0}
 
 
 def readings(activity: str, seconds: float, *key: object, rate: float = 50.0, gravity: float = 9.81) -> np.ndarray:
     """(T, 3) acceleration of an activity: gravity along z, and a swing with the activity's frequency."""
     random = numpy_generator(0, "phone", activity, *map(str, key))
     t = np.arange(round(seconds * rate)) / rate
-    swing = gravity * 0.4 * np.sin(2 * np.pi * ACTIVITIES[activity] * t + random.uniform(0, 6))
+    steps = ACTIVITIES[activity] * random.uniform(0.95, 1.05)
+    swing = gravity * 0.4 * np.sin(2 * np.pi * steps * t + random.uniform(0, 6)) * (steps > 0)
     noise = 0.002 * gravity * random.normal(size=(len(t), 3))
     return noise + np.stack([swing, 0.5 * swing, gravity + 0.3 * swing], axis=1)
 
