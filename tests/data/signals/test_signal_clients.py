@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from fedaction.data.features import FeatureSet, save_features
+from fedaction.cli import app
+from fedaction.data.features import FeatureSet, load_features, save_features
 from fedaction.data.signals.imports import SignalOptions, import_signals
 from fedaction.data.signals.store import load_signals
 from fedaction.data.signals.windows import window_recordings
-from fedaction.data.sources import SignalSource
+from fedaction.data.sources import FeatureSource, SignalSource
 from fedaction.data.validation import hold_validation
 from fedaction.federation.seeds import numpy_generator
 from fedaction.federation.settings import RecipeError
@@ -196,3 +198,31 @@ def test_a_public_sensor_as_it_is() -> None:
     assert clients[0].info.shape == (128, 6) and len(clients[0].test) == 215
     taken = clients[0].input
     assert taken is not None and taken.channels[:4] == ("acc_x", "acc_y", "acc_z", "gyr_x") and taken.rate_hz == 50
+
+
+def test_two_inertial_devices_become_features_of_two_groups(tmp_path: Path) -> None:
+    runner = CliRunner()
+    for device in ("watch", "phone"):
+        for who in PEOPLE:
+            phone_csv(tmp_path / "raw" / device / f"{who}.csv", SPANS, rate=25.0)
+        common = ["--kind", "inertial", "--window", "2", "--device", device, "--subject", r"(\w+)\.csv"]
+        shown = runner.invoke(
+            app, ["data", "import", str(tmp_path / "raw" / device), "--out", str(tmp_path / device), *common]
+        )
+        assert shown.exit_code == 0 and f"{device} (inertial), 25 Hz; windows of 50 readings" in shown.output
+        shown = runner.invoke(app, ["data", "inspect", str(tmp_path / device)])
+        assert "m/s², with gravity" in shown.output
+        out = ["--out", str(tmp_path / f"{device}-features"), "--width", "64"]
+        shown = runner.invoke(app, ["features", str(tmp_path / device), "--modality", "inertial", *out])
+        assert shown.exit_code == 0 and f"{device} (inertial): 64 recordings" in shown.output
+    paths = tuple(str(tmp_path / f"{device}-features") for device in ("watch", "phone"))
+    clients = FeatureSource(feature_paths=paths, hold_out=1).load(0)
+    assert [client.info.id for client in clients] == ["watch-anna", "watch-carl", "phone-ben"]
+    shown = runner.invoke(app, ["features", str(tmp_path / "phone"), "--modality", "phone", "--out", "x"])
+    assert shown.exit_code == 2 and "--modality inertial --device phone" in shown.output.replace("\n", " ")
+    named = ["--modality", "inertial", "--device", "pocket", "--width", "64", "--out", str(tmp_path / "pocket")]
+    assert runner.invoke(app, ["features", str(tmp_path / "phone"), *named]).exit_code == 0
+    assert load_features(tmp_path / "pocket").device == "pocket"
+    same = [str(tmp_path / "phone-features"), str(tmp_path / "pocket")]
+    groups = {client.info.group for client in FeatureSource(feature_paths=tuple(same), hold_out=1).load(0)}
+    assert groups == {"phone", "pocket"}
