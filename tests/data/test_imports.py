@@ -147,7 +147,7 @@ def test_folder_round_trip_with_subjects(tmp_path: Path) -> None:
     for label in range(2):
         for i in range(4):
             assert np.allclose(item.sequences[4 * label + i], walk(5 + i, 10 * label + i), atol=1e-6)
-    assert summary.notes == ("1 files are none of .npy, .csv, .txt and were not read",)
+    assert summary.notes == ("1 files are none of .npy, .csv, .txt, .json and were not read",)
     assert inspect(source, layout="openni_15", subject=r"_s(\d)_").subjects == {"0": 4, "1": 4}
 
 
@@ -198,7 +198,7 @@ def test_folder_refusals(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             import_recordings(source, tmp_path / "out", **{"layout": "openni_15", **options})
     (tmp_path / "empty" / "class").mkdir(parents=True)
-    with pytest.raises(ValueError, match="no class folder"):
+    with pytest.raises(ValueError, match=r"has no \.npy, \.csv, \.txt, \.json files"):
         inspect(tmp_path / "empty")
     np.save(source / "sit" / "flat.npy", np.ones((4, 15, 2)))
     with pytest.raises(ValueError, match="differ in their number"):

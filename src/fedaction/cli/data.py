@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from fedaction.cli.common import JsonFlag, exit_on_refusal, out, say, show_progress, show_warnings
+
+if TYPE_CHECKING:  # numpy would load before `--help` is shown
+    from fedaction.data.axes import Up
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at and bring in data.")
 
@@ -51,6 +54,13 @@ def data_list(as_json: JsonFlag = False) -> None:
 
 
 LayoutOption = Annotated[str, typer.Option(help="A built-in layout's name, or a JSON file with joints and edges.")]
+LabelPattern = Annotated[
+    str,
+    typer.Option(help="Folders: a regular expression that finds the class in a file's name, as `^([a-z]+)_`."),
+]
+LabelTable = Annotated[
+    Path | None, typer.Option(help="A table with the columns file, label and perhaps subject.", exists=True)
+]
 SubjectOption = Annotated[
     str,
     typer.Option(help="Folders: a regular expression that finds the person in a file's name, such as `_s([0-9]+)_`."),
@@ -64,6 +74,8 @@ def data_inspect(
     ],
     layout: LayoutOption = "",
     subject: SubjectOption = "",
+    labels: LabelTable = None,
+    label_pattern: LabelPattern = "",
 ) -> None:
     """Say what a dataset holds and what is wrong with it. Writes nothing."""
     from fedaction.data import imports
@@ -74,7 +86,14 @@ def data_inspect(
         if is_signal_store(path):
             say(str(inspect_signals(path)))
         else:
-            say(str(imports.inspect(path, layout=layout or None, subject=subject or None)))
+            summary = imports.inspect(
+                path,
+                layout=layout or None,
+                labels=labels,
+                label_pattern=label_pattern or None,
+                subject=subject or None,
+            )
+            say(str(summary))
 
 
 class _Kind(StrEnum):
@@ -82,6 +101,9 @@ class _Kind(StrEnum):
 
     skeleton = "skeleton"
     inertial = "inertial"
+
+
+_Up = StrEnum("_Up", {"auto": "auto", "y": "y", "-y": "-y", "z": "z", "-z": "-z", "x": "x", "-x": "-x"})
 
 
 class _TimeUnit(StrEnum):
@@ -110,12 +132,16 @@ def data_import(
     ),
     layout: LayoutOption = "",
     subject: SubjectOption = "",
-    labels: Annotated[
-        Path | None, typer.Option(help="A table with the columns file, label and perhaps subject.", exists=True)
-    ] = None,
+    labels: LabelTable = None,
+    label_pattern: LabelPattern = "",
     coordinates: Annotated[int, typer.Option(min=2, max=3, help="Skeletons: numbers per joint in text files.")] = 3,
     rate: Annotated[float | None, typer.Option(min=0.1, help="Frames or readings a second.")] = None,
-    scale: Annotated[float, typer.Option(help="Skeletons: factor to metres: 0.001 for millimetres.")] = 1.0,
+    scale: Annotated[
+        str, typer.Option(help="Skeletons: factor to metres, as 0.001 of millimetres; auto: by how tall a body is.")
+    ] = "auto",
+    up: Annotated[
+        _Up, typer.Option(help="Skeletons: the axis that points up, which becomes y; auto: from feet to head.")
+    ] = _Up.auto,
     label: Annotated[str, typer.Option(help=f"{_INERTIAL}the column that has the label.")] = "",
     time: Annotated[str, typer.Option(help=f"{_INERTIAL}the column that has the time.")] = "",
     time_unit: Annotated[
@@ -162,6 +188,7 @@ def data_import(
                 to,
                 options=options,
                 labels=labels,
+                label_pattern=label_pattern or None,
                 subject=subject or None,
                 device=device,
                 strict=strict,
@@ -179,14 +206,26 @@ def data_import(
                 source,
                 to,
                 layout=layout,
+                labels=labels,
+                label_pattern=label_pattern or None,
                 subject=subject or None,
                 coordinates=coordinates,
                 rate_hz=rate,
-                scale=scale,
+                scale=_scale(scale),
+                up=cast("Up", up.value),
                 strict=strict,
                 overwrite=overwrite,
             )
     say(f"{summary}\nimported to {to}")
+
+
+def _scale(text: str) -> float | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--scale {text}: give a number, such as 0.001, or auto") from None
 
 
 def _words(text: str) -> tuple[str, ...]:

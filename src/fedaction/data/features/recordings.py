@@ -16,7 +16,7 @@ from fedaction.data import store
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.store import Modality
 from fedaction.data.files import fingerprint, open_npy, to_float32
-from fedaction.data.imports import subject_of
+from fedaction.data.labelled import subject_of
 from fedaction.data.preprocess import mend
 from fedaction.data.public import utd_inertial
 from fedaction.data.public.cache import prepare_public

@@ -15,8 +15,9 @@ import numpy as np
 from fedaction.data.dataset import Issue, Kind
 from fedaction.data.files import fingerprint, open_npy
 from fedaction.data.imports import list_issues
+from fedaction.data.labelled import LabelledFile
 from fedaction.data.signals import times as clock
-from fedaction.data.signals.sources import ARRAYS, SignalFile, find_names, list_files
+from fedaction.data.signals.sources import ARRAYS, find_usual, list_signals
 from fedaction.data.signals.store import SignalWriter
 from fedaction.data.signals.stretches import MOST_READINGS, Cutter, Stretch, keep_labelled
 from fedaction.data.signals.summary import SignalSummary, inspect_signals
@@ -45,6 +46,7 @@ def import_signals(
     *,
     options: SignalOptions | None = None,
     labels: str | Path | None = None,
+    label_pattern: str | None = None,
     subject: str | None = None,
     device: str = "",
     strict: bool = False,
@@ -59,6 +61,7 @@ def import_signals(
         out: store to write.
         options: columns, rate and windows.
         labels: a table with the columns file and label, and perhaps subject.
+        label_pattern: regular expression for the class of a file, searched as `subject` is.
         subject: regular expression searched in file names, else in paths below the source; its first group (or whole
             match) names the person.
         device: what recorded them, such as "watch": what its clients' group is called.
@@ -67,7 +70,13 @@ def import_signals(
     """
     source, options = Path(source), options or SignalOptions()
     _check(options)
-    listing = list_files(source, labels=Path(labels) if labels else None, label=options.label, subject=subject)
+    listing = list_signals(
+        source,
+        labels=Path(labels) if labels else None,
+        label_pattern=label_pattern,
+        label=options.label,
+        subject=subject,
+    )
     with SignalWriter(out, overwrite=overwrite) as writer:
         work = _Import(options, writer)
         for name, why in listing.missing:
@@ -138,7 +147,7 @@ class _Import:
         if count:
             self.issues.append(Issue(kind=kind, where=where, count=count, detail=detail))
 
-    def read(self, file: SignalFile) -> None:
+    def read(self, file: LabelledFile) -> None:
         """Writes a file's recordings; one that cannot be read is noted, and others go on."""
         short = one = number = 0
         try:
@@ -165,7 +174,7 @@ class _Import:
             "short", file.where, f"{short} stretches shorter than {self.options.window_s:g} s, left out", short
         )
 
-    def _array(self, file: SignalFile) -> Iterator[Stretch]:
+    def _array(self, file: LabelledFile) -> Iterator[Stretch]:
         array = open_npy(file.path)
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or array.dtype.kind not in "fiu" or not array.size:
@@ -183,7 +192,7 @@ class _Import:
         yield from cutter.end()
         self._close(cutter, file.where, 0)
 
-    def _table(self, file: SignalFile) -> Iterator[Stretch]:
+    def _table(self, file: LabelledFile) -> Iterator[Stretch]:
         form = find_form(file.path)
         label, time, subject, channels = self._columns(form, file)
         ignored, ragged, start = {*self.options.ignore, ""}, 0, 0
@@ -223,7 +232,7 @@ class _Import:
         self.fault("duplicate", where, f"{cutter.twice} rows have the time of the row before", cutter.twice)
         self.fault("unreadable", where, f"{ragged} rows have another number of cells, and were left out", ragged)
 
-    def _columns(self, form: TableForm, file: SignalFile) -> tuple[int | None, int | None, int | None, list[int]]:
+    def _columns(self, form: TableForm, file: LabelledFile) -> tuple[int | None, int | None, int | None, list[int]]:
         """Where label, time, person and channels are in a file; what was found by its name is said once."""
         options, where = self.options, file.where
         places: dict[str, int | None] = {}
@@ -232,7 +241,7 @@ class _Import:
             ("time", options.time, False),
             ("subject", options.subject_column, file.subject is not None),
         ):
-            name = given or (find_names(form.names, what) if form.header and not known else "")
+            name = given or (find_usual(form.names, what) if form.header and not known else "")
             places[what] = form.find(name, what, where) if name else None
             if name and not given and not self._begun:
                 self.notes.append(f"column {name!r} was taken for the {what}; --{_OPTIONS[what]} names another")
