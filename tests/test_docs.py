@@ -1,9 +1,17 @@
-"""The examples of the documentation run: each page's Python blocks from top to bottom, in an empty directory."""
+"""The examples of the documentation run: each page's blocks from top to bottom, in an empty directory.
+
+Blocks fenced as `python` are run, those as `sh run` too (each line a `fedaction` command); one as `toml NAME.toml`
+is written to a file of that name.
+"""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from fedaction.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("README.md"), *(ROOT / "docs").rglob("*.md")])
@@ -12,7 +20,12 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`\n]*
 
 def python_blocks(text: str) -> list[tuple[int, str]]:
     """The blocks fenced as `python`, each with the number of its first line. `python no-run` is left out."""
-    blocks: list[tuple[int, str]] = []
+    return [(start, block) for start, info, block in all_blocks(text) if info == ["python"]]
+
+
+def all_blocks(text: str) -> list[tuple[int, list[str], str]]:
+    """All fenced blocks: the number of the first line, the words after the fence, the text."""
+    blocks: list[tuple[int, list[str], str]] = []
     end, info, start, indent, lines = "", "", 0, 0, list[str]()
     for number, line in enumerate(text.splitlines(), 1):
         if not end:
@@ -20,8 +33,7 @@ def python_blocks(text: str) -> list[tuple[int, str]]:
                 end, info, start, lines = opened["fence"], opened["info"], number + 1, []
                 indent = len(opened["indent"])
         elif line.strip().startswith(end) and not line.strip().strip(end[0]):
-            if info.split() == ["python"]:
-                blocks.append((start, "\n".join(lines)))
+            blocks.append((start, info.split(), "\n".join(lines)))
             end = ""
         else:
             lines.append(line[min(indent, len(line) - len(line.lstrip())) :])
@@ -37,9 +49,24 @@ def with_examples() -> list[Path]:
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {"__name__": "__main__"}
-    for start, block in python_blocks(page.read_text(encoding="utf-8")):
-        # Blank lines before it, so that a traceback points at the page's own lines.
-        exec(compile("\n" * (start - 1) + block, str(page), "exec"), space)
+    for start, info, block in all_blocks(page.read_text(encoding="utf-8")):
+        if info == ["python"]:
+            # Blank lines before it, so that a traceback points at the page's own lines.
+            exec(compile("\n" * (start - 1) + block, str(page), "exec"), space)
+        elif info == ["sh", "run"]:
+            run_commands(block, f"{page.name}, line {start}")
+        elif info[:1] == ["toml"] and len(info) == 2:
+            Path(info[1]).write_text(block, encoding="utf-8")
+
+
+def run_commands(block: str, where: str) -> None:
+    """Runs each line that is a `fedaction` command; a backslash at its end continues it on the next line."""
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words:
+            assert words[0] == "fedaction", f"{where}: only `fedaction` commands are run, not {line!r}"
+            result = CliRunner().invoke(app, words[1:])
+            assert result.exit_code == 0, f"{where}: {line}\n{result.output}{result.exception or ''}"
 
 
 def test_the_first_pages_have_examples():
@@ -75,6 +102,16 @@ g
 """
     found = [(3, 'a = "'), (7, "```python inside```"), (16, "if e:\n    e\n"), (21, "f")]
     assert python_blocks(page) == found
+
+
+def test_commands_and_recipes_of_a_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert all_blocks("```toml a.toml\nx = 1\n```\n") == [(2, ["toml", "a.toml"], "x = 1")]
+    run_commands("fedaction data \\\n list  # layouts\n", "here")
+    with pytest.raises(AssertionError, match="only `fedaction` commands are run"):
+        run_commands("rm -r x", "here")
+    with pytest.raises(AssertionError, match="here: fedaction data import none"):
+        run_commands("fedaction data import none", "here")
 
 
 def test_a_block_that_is_not_closed_is_an_error():
