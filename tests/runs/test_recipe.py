@@ -404,6 +404,20 @@ def test_a_default_written_out_is_no_other_configuration():
     assert configuration(lr=0.1, tau=0.8, frames=50, model_units=[4, 3, 3]) == configuration()
 
 
+def test_keys_with_a_new_name_leave_published_hashes_as_they_were():
+    features = {"method": "fdarn", "data": "features", "feature_paths": ["a"], "hold_out": 2, "test_share": 0.5}
+    assert configuration_of(features) == "beec792cec85"  # with feature_holdout and feature_test
+    assert configuration_of({**STORE, "test_share": 0.5}) == "99d2849a3028"  # with store_test
+    assert configuration_of({**STORE, "hold_out": 1}) != configuration_of(STORE)
+
+
+STORE = {"method": "fedavg", "data": "store", "store_paths": ["a"]}
+
+
+def configuration_of(values):
+    return parse_recipe(values).configuration()
+
+
 def test_whoever_changes_a_default_raises_the_number():
     """If this fails because a key was added, change the digest; if a default changed, raise recipe.DEFAULTS too."""
     defaults = {

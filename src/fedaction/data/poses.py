@@ -119,7 +119,7 @@ def _read_json(path: Path, coordinates: int, layout: Layout | None) -> npt.NDArr
     frames = [_frame(frame, layout) for frame in cast("list[Any]", found)]
     try:
         array: npt.NDArray[Any] = np.array(_without_null(frames), dtype=np.float64)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise ValueError("its frames differ in their number of joints or coordinates, or hold no numbers") from None
     if array.ndim == 2 and array.shape[1] % coordinates == 0:  # x y z of all joints in one row
         array = array.reshape(len(array), -1, coordinates)

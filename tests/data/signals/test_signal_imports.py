@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from fedaction.data.signals import stretches, tables
-from fedaction.data.signals.imports import SignalOptions, import_signals
+from fedaction.data.signals.imports import SignalOptions, import_signals, read_recordings
 from fedaction.data.signals.store import SignalWriter, load_signals
 from fedaction.data.signals.summary import inspect_signals
 from fedaction.data.signals.tables import find_form
 from fedaction.data.signals.times import even_out, find_unit
+from fedaction.federation.seeds import numpy_generator
 from tests.conftest import recordings
 from tests.data.signals.made import phone_csv, readings
 
@@ -281,6 +282,43 @@ def test_forms_of_tables(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("a,a\n1,2\n")
     with pytest.raises(ValueError, match="1 of them different"):
         find_form(tmp_path / "b.csv")
+
+
+def test_a_file_is_read_as_its_import_was(tmp_path: Path) -> None:
+    path = phone_csv(tmp_path / "one.csv", [("walk", 5), ("run", 5)], rate=100)
+    (own,) = read_recordings(path, ("acc_z", "acc_x"), 50.0)  # labels do not cut it
+    import_signals(path, tmp_path / "out", options=SignalOptions(rate_hz=50, columns=("acc_z", "acc_x")))
+    whole = load_signals(tmp_path / "out").recordings[0]
+    assert own.shape[1] == 2 and len(own) >= 499
+    np.testing.assert_allclose(own[:200], whole[:200], atol=1e-5)
+    np.save(tmp_path / "two.npy", readings("run", 3))
+    assert read_recordings(tmp_path / "two.npy", ("c1", "c2", "c3"), 50.0)[0].shape == (150, 3)
+    with pytest.raises(ValueError, match="has 3 channels, where c1 are wanted"):
+        read_recordings(tmp_path / "two.npy", ("c1",), 50.0)
+    with pytest.raises(ValueError, match="has no channel column 'gyr_x'"):
+        read_recordings(path, ("gyr_x",), 50.0)
+
+
+def test_damaged_tables_never_raise_anything_else(tmp_path: Path) -> None:
+    whole = phone_csv(tmp_path / "raw" / "one.csv", [("walk", 1.5), ("run", 1)], person="a").read_bytes()
+    pieces = (b"nan", b"1e400", b'"', b"\n", b",", b"9" * 30, b"-", b"\x00", b"\xff", b";")
+    imported = 0
+    for number in range(150):
+        random = numpy_generator(number, "damage")
+        data = bytearray(whole.replace(b",", b";") if number % 3 == 0 else whole)
+        for _ in range(int(random.integers(1, 6))):
+            at = int(random.integers(len(data)))
+            if random.random() < 0.5:
+                del data[at : at + int(random.integers(100))]
+            else:
+                data[at:at] = pieces[int(random.integers(len(pieces)))]
+        (tmp_path / "raw" / "one.csv").write_bytes(bytes(data))
+        try:
+            import_signals(tmp_path / "raw", tmp_path / "out", overwrite=True)
+            imported += 1
+        except ValueError as error:
+            assert "one.csv" in str(error) or "raw" in str(error)
+    assert imported > 20
 
 
 def test_real_wrist_recordings_as_they_lie_there(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from fedaction.data.dataset import Issue, Kind
 from fedaction.data.files import fingerprint, open_npy
@@ -108,6 +109,22 @@ def import_signals(
     return replace(inspect_signals(out), source=str(source))
 
 
+def read_recordings(path: Path, channels: tuple[str, ...], rate_hz: float | None) -> list[npt.NDArray[np.float32]]:
+    """The unbroken stretches of one file without regard to labels, (T, C) each, as an import would have made them.
+
+    Args:
+        path: a text table or an `.npy` file.
+        channels: names of the columns wanted, in order; a table without a header has as many columns of numbers.
+        rate_hz: what readings are brought to; None: as they are.
+    """
+    named = path.suffix.lower() not in ARRAYS and find_form(path).header
+    work = _Import(SignalOptions(columns=channels if named else (), rate_hz=rate_hz), None)
+    made = [values for values, _ in work.stretches(LabelledFile(path, path.name, label="recording"))]
+    if made and made[0].shape[1] != len(channels):
+        raise ValueError(f"{path} has {made[0].shape[1]} channels, where {', '.join(channels)} are wanted")
+    return made
+
+
 def _check(options: SignalOptions) -> None:
     if options.window_s < 0 or options.hop_s < 0 or (options.rate_hz is not None and options.rate_hz <= 0):
         raise ValueError("window, hop and rate must be positive numbers")
@@ -120,7 +137,7 @@ def _check(options: SignalOptions) -> None:
 class _Import:
     """What is known while files are read one after the other: the first decides on channels, time and rate."""
 
-    def __init__(self, options: SignalOptions, writer: SignalWriter) -> None:
+    def __init__(self, options: SignalOptions, writer: SignalWriter | None) -> None:
         self.options, self.writer = options, writer
         self.issues: list[Issue] = []
         self.notes: list[str] = []
@@ -151,20 +168,16 @@ class _Import:
         """Writes a file's recordings; one that cannot be read is noted, and others go on."""
         short = one = number = 0
         try:
-            for stretch in self._array(file) if file.path.suffix.lower() in ARRAYS else self._table(file):
+            for values, stretch in self.stretches(file):
                 number += 1
-                rate = self.rate_hz
-                values = stretch.values.astype(np.float32)
-                if rate is not None:
-                    values = clock.even_out(stretch.times, stretch.values, rate)
                 window, _ = self.spans
                 if len(values) < 2:
                     one += 1
                 elif len(values) < window:
                     short += 1
                 else:
-                    assert self.guess is not None
-                    self.guess.add(values, rate)
+                    assert self.guess is not None and self.writer is not None
+                    self.guess.add(values, self.rate_hz)
                     name = file.where if number == 1 else f"{file.where}[{number}]"
                     self.writer.add(values, label=stretch.label, name=name, subject=stretch.subject)
         except (ValueError, OSError, EOFError) as error:
@@ -173,6 +186,13 @@ class _Import:
         self.fault(
             "short", file.where, f"{short} stretches shorter than {self.options.window_s:g} s, left out", short
         )
+
+    def stretches(self, file: LabelledFile) -> Iterator[tuple[npt.NDArray[np.float32], Stretch]]:
+        """A file's unbroken stretches, each at the import's rate and as it was read."""
+        for stretch in self._array(file) if file.path.suffix.lower() in ARRAYS else self._table(file):
+            rate = self.rate_hz
+            even = stretch.values if rate is None else clock.even_out(stretch.times, stretch.values, rate)
+            yield even.astype(np.float32), stretch
 
     def _array(self, file: LabelledFile) -> Iterator[Stretch]:
         array = open_npy(file.path)

@@ -19,6 +19,7 @@ from fedaction.federation.settings import nearest
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|\s*[-+]?(nan|inf)\s*", re.IGNORECASE)
 _COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")  # a decimal comma
 _LOOK = 50  # lines that tell how a file is written
+_ALIKE = 0.8  # share of these lines that have as many cells, if a mark separates them
 _MOST_LINE = 2**20  # characters of a line
 _BLOCK = 8192  # rows read at once
 _DELIMITERS = ("\t", ";", ",")
@@ -62,7 +63,8 @@ def find_form(path: Path) -> TableForm:
     delimiter, rows = "", [line.split() for line in lines]
     for mark in _DELIMITERS:
         cells = _cells(lines, mark)
-        if max(len(row) for row in cells) > 1 and len({len(row) for row in cells[:-1] or cells}) == 1:
+        width, often = Counter(len(row) for row in cells).most_common(1)[0]
+        if width > 1 and often >= _ALIKE * len(cells):
             delimiter, rows = mark, cells
             break
     width = Counter(len(row) for row in rows).most_common(1)[0][0]
