@@ -156,14 +156,15 @@ def _read_labels(
         for row in rows:
             name, label = row[columns["file"]].strip(), row[columns["label"]].strip()
             fit = by_name.get(name.removeprefix("./"), [])
-            if len(fit) != 1 or not label:
+            who = row[columns["subject"]].strip() if "subject" in columns else None
+            if len(fit) != 1:
                 many = f"{len(fit)} files are called so: write the path below the folder"
-                why = "has no label in the table" if not label else many if fit else "is in the table, but not there"
-                missing.append((name, why))
-                continue
-            file = _file(fit[0], below, label, None if "subject" in columns else pattern)
-            who = row[columns["subject"]].strip() if "subject" in columns else file.subject
-            files.append(LabelledFile(file.path, file.where, label, who))
+                missing.append((name, many if fit else "is in the table, but not there"))
+            elif not label or who == "":
+                missing.append((name, f"has no {'subject' if label else 'label'} in the table"))
+            else:
+                file = _file(fit[0], below, label, None if "subject" in columns else pattern)
+                files.append(LabelledFile(file.path, file.where, label, file.subject if who is None else who))
     unnamed = len(known) - len({file.path for file in files})
     if unnamed:
         notes = [*notes, f"{unnamed} files are not in {table.name}, or without a label there, and were not read"]

@@ -169,6 +169,17 @@ def test_labels_in_a_table(tmp_path: Path) -> None:
         import_signals(tmp_path / "raw", tmp_path / "out2", options=SignalOptions(rate_hz=50), labels=table)
 
 
+def test_rows_without_a_person_are_left_out_and_a_read_me_does_no_harm(tmp_path: Path) -> None:
+    path = phone_csv(tmp_path / "raw" / "one.csv", [("walk", 4)], person="a")
+    rows = path.read_text().splitlines()
+    path.write_text("\n".join([*rows[:101], *(row[:-1] for row in rows[101:])]))
+    (tmp_path / "raw" / "A.txt").write_text("Recorded in May, by two people.\nAll of them walked, and rested.\n")
+    summary = import_signals(tmp_path / "raw", tmp_path / "out")
+    assert summary.recordings == 1 and summary.subjects == {"a": 1}
+    assert summary.counts == {"label": 1, "unreadable": 1}
+    assert "1 stretches name no person" in str(summary)
+
+
 def test_labels_that_are_no_activity_are_left_out(tmp_path: Path) -> None:
     phone_csv(tmp_path / "one.csv", [("walk", 3), ("stand", 3), ("run", 3)])
     summary = import_signals(tmp_path / "one.csv", tmp_path / "out", options=SignalOptions(ignore=("stand",)))

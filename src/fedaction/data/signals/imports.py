@@ -84,7 +84,7 @@ def import_signals(
             work.fault("unreadable", name, why)
         for file in listing.files:
             work.read(file)
-        notes = (*listing.notes, *work.notes)
+        notes = tuple(dict.fromkeys((*listing.notes, *work.notes)))
         if not len(writer) or (strict and work.issues):
             found = "\n".join([*list_issues(work.issues), *(f"  note: {note}" for note in notes)])
             raise ValueError(f"nothing was imported from {source}:\n{found}")
@@ -166,12 +166,14 @@ class _Import:
 
     def read(self, file: LabelledFile) -> None:
         """Writes a file's recordings; one that cannot be read is noted, and others go on."""
-        short = one = number = 0
+        short = one = nameless = number = 0
         try:
             for values, stretch in self.stretches(file):
                 number += 1
                 window, _ = self.spans
-                if len(values) < 2:
+                if self._has_people and not stretch.subject:
+                    nameless += 1
+                elif len(values) < 2:
                     one += 1
                 elif len(values) < window:
                     short += 1
@@ -182,6 +184,7 @@ class _Import:
                     self.writer.add(values, label=stretch.label, name=name, subject=stretch.subject)
         except (ValueError, OSError, EOFError) as error:
             self.fault("unreadable", file.where, str(error))
+        self.fault("label", file.where, f"{nameless} stretches name no person, left out", nameless)
         self.fault("one_frame", file.where, f"{one} stretches of one reading, left out", one)
         self.fault(
             "short", file.where, f"{short} stretches shorter than {self.options.window_s:g} s, left out", short
@@ -203,6 +206,7 @@ class _Import:
         if len(names) != array.shape[1]:
             raise ValueError(f"it has {array.shape[1]} channels; {len(names)} are named")
         self._begin(names, bool(self.options.columns))
+        self._has_people = file.subject is not None
         cutter = Cutter(clock.longest_step(self.rate_hz or 1.0))
         for first in range(0, len(array), MOST_READINGS):
             values = array[first : first + MOST_READINGS].astype(np.float64)
@@ -240,10 +244,10 @@ class _Import:
             start += len(rows)
             whats = [file.label or ""] * len(rows) if label is None else [row[label].strip() for row in rows]
             whose = [file.subject or ""] * len(rows) if subject is None else [row[subject].strip() for row in rows]
-            yield from keep_labelled(cutter.add(at, values, whats, whose), ignored, subject is not None)
+            yield from keep_labelled(cutter.add(at, values, whats, whose), ignored)
         if cutter is None:
             raise ValueError("it has no row of numbers")
-        yield from keep_labelled(cutter.end(), ignored, subject is not None)
+        yield from keep_labelled(cutter.end(), ignored)
         self._close(cutter, file.where, ragged)
 
     def _close(self, cutter: Cutter, where: str, ragged: int) -> None:

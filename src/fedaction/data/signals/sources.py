@@ -11,13 +11,14 @@ from fedaction.data.signals.tables import find_form
 
 TEXT = (".csv", ".txt", ".tsv", ".dat")
 ARRAYS = (".npy",)
+_LOOK = 20  # files that are looked into for a label column
 _TIME = re.compile(r"(time|timestamp|datetime|seconds|epoch)([ _.(\[-].*)?|t|ts", re.IGNORECASE)
 
 
 def list_signals(
     source: Path, *, labels: Path | None, label_pattern: str | None, label: str, subject: str | None
 ) -> LabelledFiles:
-    """The files of a source; `label` names a column, else one with a usual name is looked for in the first file.
+    """The files of a source; `label` names a column, else one with a usual name is looked for in the first files.
 
     For the others see `list_labelled`.
     """
@@ -40,13 +41,13 @@ def find_usual(names: Sequence[str], wanted: str) -> str:
 
 
 def _has_label_column(source: Path) -> bool:
-    """Whether the first text file that can be read has a column for the label."""
-    for path in [source] if source.is_file() else sorted(source.rglob("*")):
-        if path.is_file() and path.suffix.lower() in TEXT:
-            try:
-                form = find_form(path)
-            except ValueError:
-                continue
-            if form.header or form.numeric[0]:
-                return form.header and bool(find_column(form.names, "label"))
+    """Whether one of the first text files has a column for the label beside numbers; a read-me may come before it."""
+    files = [source] if source.is_file() else sorted(source.rglob("*"))
+    for path in [file for file in files if file.is_file() and file.suffix.lower() in TEXT][:_LOOK]:
+        try:
+            form = find_form(path)
+        except (ValueError, OSError):
+            continue
+        if form.header and any(form.numeric) and find_column(form.names, "label"):
+            return True
     return False

@@ -80,6 +80,6 @@ class Cutter:
         self._held, self._length = [], 0
 
 
-def keep_labelled(stretches: Iterator[Stretch], ignored: set[str], named: bool) -> Iterator[Stretch]:
-    """Stretches of an activity, by a known person where people are known."""
-    return (own for own in stretches if own.label not in ignored and (own.subject or not named))
+def keep_labelled(stretches: Iterator[Stretch], ignored: set[str]) -> Iterator[Stretch]:
+    """Stretches of an activity."""
+    return (own for own in stretches if own.label not in ignored)
