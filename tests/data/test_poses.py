@@ -171,6 +171,12 @@ def test_units_and_axes_may_be_kept(tmp_path: Path) -> None:
     assert shown.exit_code == 2 and "--scale much: give a number" in shown.output
     shown = runner.invoke(app, ["data", "import", str(tmp_path / "in"), "--out", str(tmp_path / "new")])
     assert shown.exit_code == 2 and "need --layout" in shown.output
+    for more, words in (
+        (["--window", "2"], "--window goes with --kind inertial"),
+        (["--kind", "inertial"], "--layout"),
+    ):
+        shown = runner.invoke(app, ["data", "import", str(tmp_path / "in"), *options, "--overwrite", *more])
+        assert shown.exit_code == 2 and words in shown.output
 
 
 def test_pixels_are_recognised(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -169,6 +170,28 @@ def data_import(
     named, never silently used.
     """
     with exit_on_refusal():
+        _check_options(
+            kind,
+            {
+                _Kind.skeleton: {
+                    "--layout": layout,
+                    "--scale": scale != "auto",
+                    "--up": up is not _Up.auto,
+                    "--coordinates": coordinates != 3,
+                },
+                _Kind.inertial: {
+                    "--label": label,
+                    "--time": time,
+                    "--time-unit": time_unit,
+                    "--subject-column": subject_column,
+                    "--columns": columns,
+                    "--window": window,
+                    "--hop": hop,
+                    "--ignore": ignore,
+                    "--device": device,
+                },
+            },
+        )
         if kind is _Kind.inertial:
             from fedaction.data.signals.imports import SignalOptions, import_signals
 
@@ -217,6 +240,14 @@ def data_import(
                 overwrite=overwrite,
             )
     say(f"{summary}\nimported to {to}")
+
+
+def _check_options(kind: _Kind, of_kinds: Mapping[_Kind, Mapping[str, object]]) -> None:
+    """Refuses what was given and belongs to another kind of recording: it would be passed over."""
+    for other, options in of_kinds.items():
+        given = [name for name, value in options.items() if value]
+        if other is not kind and given:
+            raise ValueError(f"{given[0]} goes with --kind {other.value}, and this is --kind {kind.value}")
 
 
 def _scale(text: str) -> float | Literal["auto"]:

@@ -133,19 +133,31 @@ def test_devices_are_groups_with_their_own_names(tmp_path: Path) -> None:
     assert {client.info.group for client in named} == {"left", "right"}
 
 
+def make_features(root: Path) -> Path:
+    """A watch, of which there are only features."""
+    y = np.arange(48, dtype=np.int64) % 3
+    x = (numpy_generator(0, "watch").normal(size=(48, 12)) + y[:, None]).astype(np.float32)
+    people, classes = tuple(PEOPLE[i // 3 % 4] for i in range(48)), ("run", "stand", "walk")
+    save_features(
+        FeatureSet("inertial", x, y, classes, people, tuple(map(str, y)), {}, device="watch"), root / "watch"
+    )
+    return root / "watch"
+
+
+def test_features_among_signals_are_scaled_by_their_client(tmp_path: Path) -> None:
+    phone, _, watch, *_ = source(make_store(tmp_path), make_features(tmp_path), hold_out=1).load(0)
+    assert (phone.info.group, watch.info.group) == ("phone", "watch") and watch.info.shape == (12,)
+    x = watch.train.take(torch.arange(len(watch.train)))
+    assert x.mean(0).abs().max() < 1e-4 and phone.train.take(torch.tensor([0]))[0, :, 2].mean() > 8
+
+
 @pytest.mark.parametrize("engine", ["sequential", "vectorised"])
 @pytest.mark.parametrize("method", ["fedavg", "fdarn"])
 def test_raw_signals_are_learnt_on_both_engines(tmp_path: Path, engine: str, method: str) -> None:
-    keys = {"method": method, "data": "signals", "signal_paths": [str(make_store(tmp_path))], "hold_out": 1}
+    paths = [str(make_store(tmp_path))]
     if method == "fdarn":  # another device with other channels, as features
-        random = numpy_generator(0, "watch")
-        y = np.arange(48, dtype=np.int64) % 3
-        x = (random.normal(size=(48, 12)) + y[:, None]).astype(np.float32)
-        people = tuple(PEOPLE[i // 3 % 4] for i in range(48))
-        classes = ("run", "stand", "walk")
-        features = FeatureSet("inertial", x, y, classes, people, tuple(map(str, y)), {}, device="watch")
-        save_features(features, tmp_path / "watch")
-        keys["signal_paths"].append(str(tmp_path / "watch"))  # type: ignore[union-attr]
+        paths.append(str(make_features(tmp_path)))
+    keys = {"method": method, "data": "signals", "signal_paths": paths, "hold_out": 1}
     rates = {"rounds": 6, "local_epochs": 3, "batch_size": 8, "lr": 0.05, "evaluate_every": 6, "engine": engine}
     recipe = parse_recipe({**keys, **SMALL, **rates})
     assert recipe.flat()["backbone"] == "perceptron"

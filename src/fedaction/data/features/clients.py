@@ -37,7 +37,7 @@ def clients_from_features(
     test: float = 0.25,
     hold_out: HoldOut = 0,
     fewer: Fewer | None = None,
-    scale: Scale = "client",
+    scale: Scale | Sequence[Scale] = "client",
     seed: int = 0,
 ) -> list[ClientData]:
     """Clients of several modalities that label the same actions.
@@ -64,7 +64,7 @@ def clients_from_features(
             people it has met says little about others: a person's own repetitions are much alike. Not by the seed, so
             that seeds have one list of clients.
         fewer: what is taken away from training.
-        scale: see `standardise`.
+        scale: see `standardise`; one for all sets, or one for each.
         seed: seed of shares and splits.
 
     Returns:
@@ -92,7 +92,8 @@ def clients_from_features(
     if fewer is not None:
         fewer.check(groups, len(classes))
     made: list[ClientData] = []
-    for item, group, mine in zip(sets, groups, dealt, strict=True):
+    scales: Sequence[Scale] = (scale,) * len(sets) if isinstance(scale, str) else scale
+    for item, group, mine, own_scale in zip(sets, groups, dealt, scales, strict=True):
         used = np.flatnonzero(np.isin(item.subjects, mine)) if item.subjects else np.arange(len(item))
         unseen = np.flatnonzero(np.isin(item.subjects, held_out[group])) if held_out[group] else None
         if not len(used):
@@ -121,7 +122,7 @@ def clients_from_features(
             if fewer is not None:
                 sides = fewer.choose(sides, labels, len(classes), modality=group, name=own_name, seed=seed)
             make = make_signal_client if isinstance(item, WindowSet) else make_client
-            made.append(make(item, sides, labels, own_name, classes, scale, group))  # pyright: ignore[reportArgumentType]
+            made.append(make(item, sides, labels, own_name, classes, own_scale, group))  # pyright: ignore[reportArgumentType]
     return made
 
 

@@ -53,7 +53,8 @@ class SignalSource(PeopleSource):
     signal_frames: int = Field(128, ge=8, le=10_000)
     """Where there are no windows, a recording is one sample, resized to so many readings."""
     signal_scale: Literal["client", "unit", "none"] = "none"
-    """client: each channel by mean and deviation of the client's training samples; unit: each sample by its size."""
+    """client: each channel by mean and deviation of the client's training samples, as features always are; unit: each
+    sample by its size."""
     test_share: float = Field(0.25, gt=0, lt=1)
     """Where nobody is held out: the share of each client's recordings, or pieces of long ones, kept for test."""
 
@@ -79,7 +80,7 @@ class SignalSource(PeopleSource):
             alpha=self.signal_alpha,
             test=self.test_share,
             hold_out=self.hold_out,
-            scale=self.signal_scale,
+            scale=[self.signal_scale if isinstance(item, WindowSet) else "client" for item in sets],
             seed=seed,
         )
 
