@@ -25,6 +25,8 @@ from fedaction.data.signals.summary import SignalSummary, inspect_signals
 from fedaction.data.signals.tables import Floats, TableForm, find_form, read_blocks, to_numbers
 from fedaction.data.signals.units import UnitGuess
 
+_FAR = 50  # times a rate; a file whose own is further off would become far more or fewer readings than it has
+
 
 @dataclass(frozen=True)
 class SignalOptions:
@@ -234,6 +236,11 @@ class _Import:
                 own_rate = self.rate_hz or 1.0
                 if at is not None:
                     own_rate = 1 / (clock.typical_step(at) * self._seconds(form, time))
+                    if self.rate_hz is not None and not 1 / _FAR <= own_rate / self.rate_hz <= _FAR:
+                        raise ValueError(
+                            f"it has {own_rate:.3g} readings a second, too far from {self.rate_hz:g}: its time is in "
+                            "another unit than that of the files before it, or --time-unit or --rate is wrong"
+                        )
                 cutter = Cutter(clock.longest_step(own_rate))
             if at is None:
                 at = np.arange(start, start + len(rows)) / (self.rate_hz or 1.0)
