@@ -72,6 +72,14 @@ def test_units_of_time_are_recognised(tmp_path: Path, start: float, unit: float,
     assert f"time is in {words}: 50 readings" in str(summary) and summary.rate_hz == 50.0
 
 
+def test_a_file_with_another_unit_of_time_is_refused(tmp_path: Path) -> None:
+    phone_csv(tmp_path / "raw" / "a.csv", [("walk", 4)], start=0, unit=1.0)
+    phone_csv(tmp_path / "raw" / "b.csv", [("walk", 4)], start=0, unit=1e3)
+    summary = import_signals(tmp_path / "raw", tmp_path / "out")
+    assert summary.recordings == 1 and summary.counts == {"unreadable": 1}
+    assert "b.csv: it has 0.05 readings a second, too far from 50" in str(summary)
+
+
 def test_dates_are_read_as_times(tmp_path: Path) -> None:
     begin = datetime(2024, 5, 1, 10, tzinfo=UTC)
     for name, form in (("zone.csv", "%Y-%m-%dT%H:%M:%S.%fZ"), ("plain.csv", "%Y-%m-%d %H:%M:%S.%f")):
