@@ -45,13 +45,14 @@ def run_commands(page: Path, block: str) -> None:
     for line in block.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if words:
-            assert words[0] == "fedaction", f"{page}: {line}"
+            assert words[0] == "fedaction", f"{page}: only `fedaction` commands are run, not {line!r}"
             result = CliRunner().invoke(app, words[1:])
             assert result.exit_code == 0, f"{page}: {line}\n{result.output}"
 
 
 def with_examples() -> list[Path]:
-    return [page for page in PAGES if python_blocks(page.read_text(encoding="utf-8"))]
+    run = (["python"], ["sh", "run"])
+    return [p for p in PAGES if any(info in run for _, info, _ in fenced_blocks(p.read_text(encoding="utf-8")))]
 
 
 @pytest.mark.parametrize("page", with_examples(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -101,6 +102,17 @@ g
 """
     found = [(3, 'a = "'), (7, "```python inside```"), (16, "if e:\n    e\n"), (21, "f")]
     assert python_blocks(page) == found
+
+
+def test_commands_and_recipes_of_a_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert fenced_blocks("```toml a.toml\nx = 1\n```\n") == [(2, ["toml", "a.toml"], "x = 1")]
+    here = ROOT / "docs" / "here.md"
+    run_commands(here, "fedaction data \\\n list  # layouts\n")
+    with pytest.raises(AssertionError, match="only `fedaction` commands are run"):
+        run_commands(here, "rm -r x")
+    with pytest.raises(AssertionError, match="fedaction data import none"):
+        run_commands(here, "fedaction data import none")
 
 
 def test_a_block_that_is_not_closed_is_an_error():

@@ -16,6 +16,7 @@ from fedaction.data.imports import import_recordings, inspect, read_layout
 from fedaction.data.layout import KINECT_V2, OPENNI_15
 from fedaction.data.preprocess import prepare
 from fedaction.federation.seeds import numpy_generator
+from fedaction.runs.controls import say_split
 
 Array = npt.NDArray[np.float32]
 
@@ -147,7 +148,7 @@ def test_folder_round_trip_with_subjects(tmp_path: Path) -> None:
     for label in range(2):
         for i in range(4):
             assert np.allclose(item.sequences[4 * label + i], walk(5 + i, 10 * label + i), atol=1e-6)
-    assert summary.notes == ("1 files are none of .npy, .csv, .txt and were not read",)
+    assert summary.notes == ("1 files are none of .npy, .csv, .txt, .json and were not read",)
     assert inspect(source, layout="openni_15", subject=r"_s(\d)_").subjects == {"0": 4, "1": 4}
 
 
@@ -198,7 +199,7 @@ def test_folder_refusals(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             import_recordings(source, tmp_path / "out", **{"layout": "openni_15", **options})
     (tmp_path / "empty" / "class").mkdir(parents=True)
-    with pytest.raises(ValueError, match="no class folder"):
+    with pytest.raises(ValueError, match=r"has no \.npy, \.csv, \.txt, \.json files"):
         inspect(tmp_path / "empty")
     np.save(source / "sit" / "flat.npy", np.ones((4, 15, 2)))
     with pytest.raises(ValueError, match="differ in their number"):
@@ -329,7 +330,7 @@ def make_store(path: Path, people: int = 5, classes: int = 4, repeats: int = 3, 
 
 def test_one_client_per_store_with_a_cross_subject_split(tmp_path: Path) -> None:
     paths = [make_store(tmp_path / "a"), make_store(tmp_path / "b", people=4)]
-    made = store.clients_from_store(paths, split=["p1", "p3"], frames=10)
+    made = store.clients_from_store(paths, hold_out=["p1", "p3"], frames=10)
     assert [client.info.id for client in made] == ["a", "b"]
     first = made[0]
     assert first.info.shape == (1, 10, 15, 3) and first.info.layout == OPENNI_15
@@ -385,12 +386,56 @@ def test_client_refusals(tmp_path: Path) -> None:
     nameless = make_store(tmp_path / "n", subjects=False)
     (tmp_path / "more").mkdir()
     for paths, options, message in (
-        (path, {"split": ["nobody"]}, "is by nobody"),
-        (path, {"by": "subject", "split": ["p0"]}, "no training sample"),
+        (path, {"hold_out": ["nobody"]}, "nobody in a is called 'nobody'; there are p0, p1"),
+        (path, {"hold_out": ["p0", "p1"]}, "leaves nobody to train on in a"),
+        (nameless, {"hold_out": 1}, "n does not say who was recorded"),
+        (path, {"hold_out": 1.5}, "neither a number of people"),
         (path, {"by": "iid"}, "how many clients"),
         (path, {"by": "random", "clients": 2}, "choose subject"),
         (nameless, {"by": "subject"}, "who performed"),
-        ([path, make_store(tmp_path / "more" / "a")], {}, "more than one client would be called 'a'"),
+        ([path, make_store(tmp_path / "more" / "a")], {}, "more than one store is called 'a'"),
     ):
         with pytest.raises(ValueError, match=message):
             store.clients_from_store(paths, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("by", ["subject", "iid", "dataset"])
+def test_people_are_held_out_of_stores_however_they_are_dealt(tmp_path: Path, by: Any) -> None:
+    paths = [make_store(tmp_path / "a", people=4), make_store(tmp_path / "b", people=3)]
+    options: dict[str, Any] = {"by": by, "clients": 2 if by == "iid" else None, "frames": 4}
+    made = store.clients_from_store(paths, hold_out=1, **options)
+    ids = [client.info.id for client in made]
+    assert (
+        ids
+        == {
+            "subject": ["a-p0", "a-p1", "a-p2", "b-p0", "b-p1"],
+            "iid": ["a-0", "a-1", "b-0", "b-1"],
+            "dataset": ["a", "b"],
+        }[by]
+    )
+    for client in made:
+        held = "p3" if client.info.id.startswith("a") else "p2"  # each store's own: two p2 are two people
+        assert set(client.test.subjects) == {held} and held not in client.train.subjects
+        assert client.info.classes == ("c0", "c1", "c2", "c3") and len(client.train)
+    apart = store.clients_from_store(paths, hold_out=["a:p0", "b:p1"], **options)
+    tests = {client.info.id[0]: set(client.test.subjects) for client in apart}
+    assert tests == {"a": {"p0"}, "b": {"p1"}}
+    everywhere = store.clients_from_store(paths, hold_out=["p0"], **options)
+    assert all(set(client.test.subjects) == {"p0"} for client in everywhere)
+    with pytest.raises(ValueError, match=r"holds nobody out of b, so that it has no test; it has p0, p1, p2"):
+        store.clients_from_store(paths, hold_out=["p3"], **options)
+    share = store.clients_from_store(paths[0], hold_out=0.5, **options)
+    assert set(share[0].test.subjects) == {"p2", "p3"}
+
+
+def test_the_split_is_said_in_a_few_lines(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "a", people=4)
+    made = store.clients_from_store(path, by="subject", hold_out=1, frames=4)
+    assert say_split({client.info.id: client for client in made}).splitlines() == [
+        "skeleton: 3 clients (a-p0, a-p1, a-p2), 36 samples to train on",
+        "  held out for everybody's test: p3, 12 samples",
+    ]
+    own = store.clients_from_store(path, by="subject", split=0.5, frames=4)
+    assert say_split({client.info.id: client for client in own}).endswith("samples, their own")
+    one = store.clients_from_store(path, split=0.25, frames=4)
+    assert "held out for everybody's test: p" in say_split({"a": one[0]})

@@ -98,7 +98,7 @@ def test_stores_of_public_datasets_give_the_same_clients(tmp_path: Path) -> None
     with pytest.raises(ValueError, match="no split called 'cross_view'; it has cross_subject"):
         missing.load(0)
     twice = store.model_copy(update={"store_paths": (*store.store_paths, *store.store_paths)})
-    with pytest.raises(ValueError, match="more than one client would be called 'florence3d'"):
+    with pytest.raises(ValueError, match="more than one store is called 'florence3d'"):
         twice.load(0)
 
 
@@ -163,7 +163,7 @@ def test_features_of_public_datasets_and_of_stores_give_the_same_clients(
 ) -> None:
     root = florence_like(tmp_path / "data")
     monkeypatch.delenv("FEDACTION_DATA", raising=False)
-    keys = {"feature_test": 0.34, "frames": 12}
+    keys = {"test_share": 0.34, "frames": 12}
     public = FeatureSource(feature_paths=("public:florence3d",), feature_cache=str(tmp_path / "cache"), **keys)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"florence3d lies is not known.*feature_root or in the environment"):
         public.load(0)
@@ -194,9 +194,9 @@ def test_two_modalities_of_real_people(tmp_path: Path) -> None:
     assert {len(client.info.classes) for client in clients} == {27}
     assert sum(len(client.train) + len(client.test) for client in clients) == 431 + 430
     assert all(len(client.test) == 27 and len(set(client.test.y.tolist())) >= 26 for client in clients)
-    strangers = source.model_copy(update={"feature_deal": "all", "feature_holdout": 2}).load(0)
+    strangers = source.model_copy(update={"feature_deal": "all", "hold_out": 2}).load(0)
     assert len(strangers) == 12 and {*strangers[0].test.subjects} == {"s07", "s08"} == {*strangers[-1].test.subjects}
-    recipe = source.model_copy(update={"feature_holdout": 2}).load(0)  # fdarn/utd
+    recipe = source.model_copy(update={"hold_out": 2}).load(0)  # fdarn/utd
     assert [client.info.id for client in recipe] == [
         *(f"skeleton-s0{n}" for n in (1, 3, 5)),
         *(f"inertial-s0{n}" for n in (2, 4, 6)),

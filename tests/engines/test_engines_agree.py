@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from fedaction.data.augment import Augment
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Examples
 from fedaction.engines.base import Training, batch_plan
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
@@ -15,7 +17,7 @@ from fedaction.federation.state import Job
 from fedaction.methods import METHODS
 from fedaction.methods.start import initial_state
 from fedaction.server.federation import combine
-from tests.conftest import CROSS_MODAL, LABELLED, federation_for, make_client, make_method, mixed_clients
+from tests.conftest import CROSS_MODAL, LABELLED, VECTORS, federation_for, make_client, make_method, mixed_clients
 
 CPU = torch.device("cpu")
 TRAINING = Training(
@@ -82,6 +84,26 @@ def test_engines_agree_on_every_backbone(double, backbone):
                 torch.testing.assert_close(
                     tensors[n], other_tensors[n], atol=1e-9, rtol=1e-9, msg=f"{one.client} {n}"
                 )
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        assert one.evidence == other.evidence
+
+
+@pytest.mark.parametrize("name", ["fedavg_within", "fdarn"])
+def test_engines_agree_on_signals_of_two_devices(double, name):
+    """A watch with three channels and a phone with five, at rates of their own."""
+    clients = {}
+    for number, (group, shape) in enumerate([("watch", (20, 3)), ("phone", (13, 5)), ("watch", (20, 3))]):
+        y = torch.arange(12) % 3
+        noise = torch.randn(12, *shape, generator=generator(4, "signals", number))
+        x = noise.double() + y.view(-1, 1, 1)
+        info = ClientInfo(f"client-{number}", group, 12, ("a", "b", "c"), shape)
+        clients[info.id] = ClientData(info, Examples(x, y), Examples(x, y))
+    method = make_method(name, clients, **{**VECTORS, "model_width": 4})
+    made = engines(method, clients)
+    found = [rounds(made[label], method, clients) for label in ("sequential", "chunked")]
+    for one, other in zip(found[0][0], found[1][0], strict=True):
+        for n in one.tree:
+            torch.testing.assert_close(one.tree[n], other.tree[n], atol=1e-9, rtol=1e-9, msg=f"{one.client} {n}")
     for one, other in zip(found[0][1], found[1][1], strict=True):
         assert one.evidence == other.evidence
 

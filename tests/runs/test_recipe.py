@@ -284,9 +284,16 @@ RICH = {
             "method": "fedavg",
             "data": "store",
             "store_paths": ['a "b" \\ c', "naïve/𝄞 \x7f\t\n"],
-            "store_test": ["p 1", "p2"],
+            "hold_out": ["p 1", "p2"],
         },
-        {"method": "fedavg", "data": "store", "store_paths": ["a"], "store_test": 1.0, "store_alpha": 1e-3},
+        {
+            "method": "fedavg",
+            "data": "store",
+            "store_paths": ["a"],
+            "hold_out": 0.25,
+            "test_share": 0.5,
+            "store_alpha": 1e-3,
+        },
     ],
 )
 def test_a_resolved_recipe_is_the_same_recipe(tmp_path, values):
@@ -425,6 +432,20 @@ def test_yes_and_no_are_not_numbers():
 
 def test_a_default_written_out_is_no_other_configuration():
     assert configuration(lr=0.1, tau=0.8, frames=50, model_units=[4, 3, 3]) == configuration()
+
+
+def test_keys_with_a_new_name_leave_published_hashes_as_they_were():
+    features = {"method": "fdarn", "data": "features", "feature_paths": ["a"], "hold_out": 2, "test_share": 0.5}
+    assert configuration_of(features) == "beec792cec85"  # with feature_holdout and feature_test
+    assert configuration_of({**STORE, "test_share": 0.5}) == "99d2849a3028"  # with store_test
+    assert configuration_of({**STORE, "hold_out": 1}) != configuration_of(STORE)
+
+
+STORE = {"method": "fedavg", "data": "store", "store_paths": ["a"]}
+
+
+def configuration_of(values):
+    return parse_recipe(values).configuration()
 
 
 def test_whoever_changes_a_default_raises_the_number():

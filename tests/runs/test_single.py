@@ -59,6 +59,8 @@ class Listener:
     def advance(self, label: str, done: int, value: float | None = None) -> None:
         self.rounds.append(done)
 
+    def tell(self, message: str) -> None: ...
+
     def warn(self, message: str) -> None:
         self.said.append(message)
 

@@ -182,6 +182,8 @@ def test_the_whole_network_is_evaluated_with_standard_strides(arrays, tmp_path):
     heard: list[str] = []
 
     class Hearing(Quiet):
+        def tell(self, message: str) -> None: ...
+
         def warn(self, message: str) -> None:
             heard.append(message)
 

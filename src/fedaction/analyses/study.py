@@ -51,7 +51,7 @@ class Trained:
         """`recipe` names one method and one seed; `say` is called with which client is done."""
         self.say = say
         anywhere = recipe.run.model_copy(update={"device": "auto"})  # it may have been trained on another machine
-        self.assembly = Assembly.of(Recipe(anywhere, recipe.source, recipe.methods), clients)
+        self.assembly = Assembly.of(replace(recipe, run=anywhere), clients)
         self.method, self.seed, self.device = self.assembly.method, self.assembly.seed, self.assembly.device
         self.state = replace(state, federation=state.federation.to(self.device))
 

@@ -131,6 +131,10 @@ class Bar:
         if (tenth or slow) and not quick:
             _log(f"{label}: {unit and f'{unit} '}{done} of {total}", result, pace.say_left())
 
+    def tell(self, message: str) -> None:
+        """See `Progress`."""
+        say(message, err)
+
     def warn(self, message: str) -> None:
         """See `Progress`."""
         warn(message)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from fedaction.cli.common import JsonFlag, exit_on_refusal, say, show, show_progress, show_warnings
+
+if TYPE_CHECKING:  # numpy would load before `--help` is shown
+    from fedaction.data.axes import Up
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at and bring in data.")
 
@@ -51,6 +56,13 @@ def data_list(as_json: JsonFlag = False) -> None:
 
 
 LayoutOption = Annotated[str, typer.Option(help="A built-in layout's name, or a JSON file with joints and edges.")]
+LabelPattern = Annotated[
+    str,
+    typer.Option(help="Folders: a regular expression that finds the class in a file's name, as `^([a-z]+)_`."),
+]
+LabelTable = Annotated[
+    Path | None, typer.Option(help="A table with the columns file, label and perhaps subject.", exists=True)
+]
 SubjectOption = Annotated[
     str,
     typer.Option(help="Folders: a regular expression that finds the person in a file's name, such as `_s([0-9]+)_`."),
@@ -64,47 +76,192 @@ def data_inspect(
     ],
     layout: LayoutOption = "",
     subject: SubjectOption = "",
+    labels: LabelTable = None,
+    label_pattern: LabelPattern = "",
 ) -> None:
     """Say what a dataset holds and what is wrong with it. Writes nothing."""
     from fedaction.data import imports
+    from fedaction.data.signals.store import is_signal_store
+    from fedaction.data.signals.summary import inspect_signals
 
     with exit_on_refusal():
-        say(str(imports.inspect(path, layout=layout or None, subject=subject or None)))
+        if is_signal_store(path):
+            say(str(inspect_signals(path)))
+        else:
+            summary = imports.inspect(
+                path,
+                layout=layout or None,
+                labels=labels,
+                label_pattern=label_pattern or None,
+                subject=subject or None,
+            )
+            say(str(summary))
+
+
+class _Kind(StrEnum):
+    """What was recorded."""
+
+    skeleton = "skeleton"
+    inertial = "inertial"
+
+
+_Up = StrEnum("_Up", {"auto": "auto", "y": "y", "-y": "-y", "z": "z", "-z": "-z", "x": "x", "-x": "-x"})
+
+
+class _TimeUnit(StrEnum):
+    """What a column of numbers counts."""
+
+    s = "s"
+    ms = "ms"
+    us = "us"
+    ns = "ns"
+
+
+_INERTIAL = "Inertial: "
 
 
 @data_app.command("import")
 def data_import(
-    source: Annotated[Path, typer.Argument(help="An .npz file with x and y, or a folder per class.", exists=True)],
-    layout: LayoutOption,
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder per class, a folder or file of CSVs, or an .npz file with x and y.", exists=True
+        ),
+    ],
     to: Annotated[Path, typer.Option("--out", help="The dataset's new folder.")],
+    kind: Annotated[_Kind, typer.Option(help="What was recorded: skeletons, or a worn sensor's signals.")] = (
+        _Kind.skeleton
+    ),
+    layout: LayoutOption = "",
     subject: SubjectOption = "",
-    coordinates: Annotated[int, typer.Option(min=2, max=3, help="Folders: numbers per joint in text files.")] = 3,
-    rate: Annotated[float | None, typer.Option(min=0.1, help="Frames a second.")] = None,
-    scale: Annotated[float, typer.Option(help="Factor to metres: 0.001 for millimetres.")] = 1.0,
+    labels: LabelTable = None,
+    label_pattern: LabelPattern = "",
+    coordinates: Annotated[int, typer.Option(min=2, max=3, help="Skeletons: numbers per joint in text files.")] = 3,
+    rate: Annotated[float | None, typer.Option(min=0.1, help="Frames or readings a second.")] = None,
+    scale: Annotated[
+        str, typer.Option(help="Skeletons: factor to metres, as 0.001 of millimetres; auto: by how tall a body is.")
+    ] = "auto",
+    up: Annotated[
+        _Up, typer.Option(help="Skeletons: the axis that points up, which becomes y; auto: from feet to head.")
+    ] = _Up.auto,
+    label: Annotated[str, typer.Option(help=f"{_INERTIAL}the column that has the label.")] = "",
+    time: Annotated[str, typer.Option(help=f"{_INERTIAL}the column that has the time.")] = "",
+    time_unit: Annotated[
+        _TimeUnit | None, typer.Option(help=f"{_INERTIAL}its unit, where it is guessed wrong.")
+    ] = None,
+    subject_column: Annotated[str, typer.Option(help=f"{_INERTIAL}the column that has the person.")] = "",
+    columns: Annotated[str, typer.Option(help=f"{_INERTIAL}channels, such as acc_x,acc_y,acc_z; default: all.")] = "",
+    window: Annotated[
+        float, typer.Option(min=0, help=f"{_INERTIAL}seconds of a sample; 0: a whole recording.")
+    ] = 0.0,
+    hop: Annotated[float, typer.Option(min=0, help=f"{_INERTIAL}seconds to the next; default: half a window.")] = 0.0,
+    ignore: Annotated[str, typer.Option(help=f"{_INERTIAL}labels that are no activity, such as 0,other.")] = "",
+    device: Annotated[
+        str, typer.Option(help=f"{_INERTIAL}the device's name, such as watch: its clients' group.")
+    ] = "",
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse the whole source if anything in it is faulty.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset at --out.")] = False,
 ) -> None:
-    """Bring in recordings of your own; use them in a recipe with data = "store" and store_paths = [DIR].
+    """Bring in recordings of your own.
 
-    NaN frames, empty recordings and wrong joint counts are counted and named, never silently used.
+    Use skeletons in a recipe with data = "store" and store_paths = [DIR], and signals (--kind inertial) with data =
+    "signals" and signal_paths = [DIR]. Missing values, gaps, empty recordings and wrong joint counts are counted and
+    named, never silently used.
     """
-    from fedaction.data import imports
-
     with exit_on_refusal():
-        summary = imports.import_recordings(
-            source,
-            to,
-            layout=layout,
-            subject=subject or None,
-            coordinates=coordinates,
-            rate_hz=rate,
-            scale=scale,
-            strict=strict,
-            overwrite=overwrite,
+        _check_options(
+            kind,
+            {
+                _Kind.skeleton: {
+                    "--layout": layout,
+                    "--scale": scale != "auto",
+                    "--up": up is not _Up.auto,
+                    "--coordinates": coordinates != 3,
+                },
+                _Kind.inertial: {
+                    "--label": label,
+                    "--time": time,
+                    "--time-unit": time_unit,
+                    "--subject-column": subject_column,
+                    "--columns": columns,
+                    "--window": window,
+                    "--hop": hop,
+                    "--ignore": ignore,
+                    "--device": device,
+                },
+            },
         )
+        if kind is _Kind.inertial:
+            from fedaction.data.signals.imports import SignalOptions, import_signals
+
+            options = SignalOptions(
+                label=label,
+                time=time,
+                subject_column=subject_column,
+                columns=_words(columns),
+                time_unit=time_unit.value if time_unit else None,
+                rate_hz=rate,
+                window_s=window,
+                hop_s=hop,
+                ignore=_words(ignore),
+            )
+            summary = import_signals(
+                source,
+                to,
+                options=options,
+                labels=labels,
+                label_pattern=label_pattern or None,
+                subject=subject or None,
+                device=device,
+                strict=strict,
+                overwrite=overwrite,
+            )
+        else:
+            from fedaction.data import imports
+
+            if not layout:
+                raise ValueError(
+                    "skeletons need --layout: a built-in one (`fedaction data list`) or a JSON file; signals of a "
+                    "worn sensor need --kind inertial"
+                )
+            summary = imports.import_recordings(
+                source,
+                to,
+                layout=layout,
+                labels=labels,
+                label_pattern=label_pattern or None,
+                subject=subject or None,
+                coordinates=coordinates,
+                rate_hz=rate,
+                scale=_scale(scale),
+                up=cast("Up", up.value),
+                strict=strict,
+                overwrite=overwrite,
+            )
     say(f"{summary}\nimported to {to}")
+
+
+def _check_options(kind: _Kind, of_kinds: Mapping[_Kind, Mapping[str, object]]) -> None:
+    """Refuses what was given and belongs to another kind of recording: it would be passed over."""
+    for other, options in of_kinds.items():
+        given = [name for name, value in options.items() if value]
+        if other is not kind and given:
+            raise ValueError(f"{given[0]} goes with --kind {other.value}, and this is --kind {kind.value}")
+
+
+def _scale(text: str) -> float | Literal["auto"]:
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--scale {text}: give a number, such as 0.001, or auto") from None
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 @data_app.command("prepare")

@@ -13,7 +13,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedaction.data.layout import Layout
 
-Kind = Literal["nan_frames", "zero_frames", "empty", "joint_count", "unreadable", "label", "split", "duplicate"]
+Kind = Literal[
+    "nan_frames",
+    "zero_frames",
+    "one_frame",
+    "empty",
+    "joint_count",
+    "unreadable",
+    "label",
+    "split",
+    "duplicate",
+    "gap",
+    "short",
+]
 
 
 class Issue(BaseModel):
@@ -23,7 +35,9 @@ class Issue(BaseModel):
 
     # What was wrong. "nan_frames" were filled in; "zero_frames" are kept and left out by `prepare`; a "split" that
     # names unknown samples is used without them; a sample whose "label" reaches past the end of its file is cut
-    # there, and skipped if nothing is left. Samples with the other kinds were skipped.
+    # there, and skipped if nothing is left; "one_frame" is a recording that does not move, which is kept; signals are
+    # cut at a "gap", and stretches that are too "short" for a window left out. Samples with the other kinds were
+    # skipped.
     kind: Kind
     where: str  # sample or file name, or position in the array
     count: int = Field(default=1, ge=1)  # frames concerned, or 1 for a whole sample

@@ -26,6 +26,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 _MOST_HEADER_BYTES = 256 * 2**20
 _CRC_BYTES = 4 * 2**20
 _CHECK_ROWS = 4096
+NPY_HEADER_BYTES = 128
+"""Kept free at the start of an .npy file that is written before the number of its rows is known."""
 
 
 class Header(BaseModel):
@@ -143,6 +145,12 @@ def checksum(path: Path) -> int:
         while block := file.read(_CRC_BYTES):
             value = zlib.crc32(block, value)
     return value
+
+
+def npy_header(shape: tuple[int, ...]) -> bytes:
+    """The header (format 1.0) of an .npy file of float32, of fixed size: it can be written last."""
+    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape}).ljust(NPY_HEADER_BYTES - 11) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
 
 
 def open_npy(path: Path, mode: Literal["r", "c"] = "r") -> npt.NDArray[Any]:

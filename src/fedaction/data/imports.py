@@ -1,30 +1,31 @@
-"""Bring your own recordings: from arrays or folders to a skeleton store, with every fault counted.
+"""Bring your own skeletons: from arrays or folders to a skeleton store, with every fault counted.
 
-Two sources: an `.npz` file of padded arrays, and a folder per class with one file per recording. Nothing is
-unpickled. Recordings with missing values are mended, unusable ones are skipped, and both are named.
+Two sources: an `.npz` file of padded arrays, and a folder with one file per recording, whose labels are its folders,
+in its file names or in a table. Nothing is unpickled. Recordings with missing values are mended, unusable ones are
+skipped, and both are named. Units and axes are read off the body, and said.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedaction.data import store
+from fedaction.data.axes import Up, guess_body, turn_up
 from fedaction.data.dataset import Issue, StoredDataset, count_issues
-from fedaction.data.files import open_npy, read_npz, refuse_existing
+from fedaction.data.files import read_npz, refuse_existing
+from fedaction.data.labelled import list_labelled
 from fedaction.data.layout import LAYOUTS, Layout
+from fedaction.data.poses import SUFFIXES, read_pose
 
 _ARRAYS = ("x", "y", "lengths", "subjects", "classes")
-_SUFFIXES = (".npy", ".csv", ".txt")
-_NUMBER = re.compile(r"[-+]?\.?\d|[-+]?(nan|inf)$|$", re.IGNORECASE)  # an empty cell is a missing number
 _NAMED = 10  # file names that a printed summary lists for each kind of issue; `Summary.issues` has all
 
 
@@ -44,6 +45,7 @@ class Summary:
     notes: tuple[str, ...] = ()  # what was left aside without being a fault of a recording
     # For each protocol of the dataset, its numbers of training and test samples
     splits: dict[str, tuple[int, int]] = field(default_factory=dict)
+    body: str = ""  # what coordinates are measured in and which axis is up, and what was done about it
 
     @property
     def counts(self) -> dict[str, int]:
@@ -52,22 +54,18 @@ class Summary:
 
     def __str__(self) -> str:
         lines = [f"{self.source}: {self.samples} usable recordings, {len(self.classes)} classes"]
-        lines.append(f"  layout    {self.layout or 'not given'}; joints {_list_counts(self.joints)}")
+        lines.append(f"  layout    {self.layout or 'not given'}; joints {list_counts(self.joints)}")
         if self.layout is None:
             fitting = [name for name, item in LAYOUTS.items() if len(item) in self.joints]
             lines.append(f"            built-in layouts with as many: {', '.join(fitting) or 'none'}")
-        lines.append(f"  classes   {_list_counts(self.classes)}")
-        lines.append(f"  subjects  {_list_counts(self.subjects) if self.subjects else 'not known'}")
+        lines += [f"  body      {self.body}"] if self.body else []
+        lines.append(f"  classes   {list_counts(self.classes)}")
+        lines.append(f"  subjects  {list_counts(self.subjects) if self.subjects else 'not known'}")
         if self.lengths:
             low, middle, high = np.percentile(self.lengths, (0, 50, 100))
             lines.append(f"  frames    {low:.0f} to {high:.0f}, median {middle:g}")
         lines += [f"  {name}: {train} to train, {test} to test" for name, (train, test) in self.splits.items()]
-        for kind, count in self.counts.items():
-            issues = [issue for issue in self.issues if issue.kind == kind]
-            lines.append(f"  {kind}: {count} in {len(issues)} places")
-            lines += [f"    {issue.where}: {issue.detail}" for issue in issues[:_NAMED]]
-            lines += [f"    and {len(issues) - _NAMED} more"] if len(issues) > _NAMED else []
-        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+        return "\n".join([*lines, *list_issues(self.issues), *(f"  note: {note}" for note in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -97,40 +95,53 @@ def import_recordings(
     *,
     layout: str | Path | Layout,
     classes: Sequence[str] | None = None,
+    labels: str | Path | None = None,
+    label_pattern: str | None = None,
     subject: str | None = None,
     coordinates: int = 3,
     rate_hz: float | None = None,
-    scale: float = 1.0,
+    scale: float | Literal["auto"] = "auto",
+    up: Up | Literal["auto"] = "auto",
     strict: bool = False,
     overwrite: bool = False,
 ) -> Summary:
-    """Imports an `.npz` file, or a folder per class, into a store.
+    """Imports an `.npz` file, or a folder of recordings, into a store.
 
     Args:
         source: a file with `x` (N, T, V, C) or (N, M, T, V, C), padded at the end with zeros or NaN, and `y`
-            (N,) integers or strings; optionally `lengths` (N,), `subjects` (N,) and `classes`. Or a folder of folders
-            named after classes, holding `.npy` files (T, V, C) or (M, T, V, C), or `.csv` and `.txt` files with a
-            frame per row: x y z of the first joint, then of the next.
+            (N,) integers or strings; optionally `lengths` (N,), `subjects` (N,) and `classes`. Or a folder with a
+            file per recording: `.npy` (T, V, C) or (M, T, V, C); `.csv` and `.txt` with a frame per row, x y z of the
+            first joint, then of the next, with columns named after joints (`left_wrist_x`) in any order, or with a
+            joint per row; `.json` with a list of frames of joints, in the layout's order or by name. Its class is the
+            folder that it lies in, if neither of the next two says it.
         out: store to write.
         layout: built-in name, JSON file with joints and edges, or a Layout.
         classes: files: class names, over those in the file; integer labels are positions in them. Without names,
             classes are called after their labels.
-        subject: folders: regular expression searched in file names; its first group (or whole match) names the
-            person, e.g. `"_s([0-9]+)_"`. A file name without it is an error.
+        labels: folders: a table with the columns file and label, and perhaps subject.
+        label_pattern: folders: regular expression searched in file names, else in paths below the source; its first
+            group (or whole match) is the class, e.g. `"^([a-z]+)_"`. A name without it is an error.
+        subject: folders: the same for the person, e.g. `"_s([0-9]+)_"`.
         coordinates: folders: numbers per joint in text files.
         rate_hz: frames a second.
-        scale: factor to metres, e.g. 0.001 for millimetres.
+        scale: factor to metres, e.g. 0.001 for millimetres; "auto": from how tall bodies are, see `axes`.
+        up: the axis that points up, which becomes y; "auto": the one from feet to head, if one does.
         strict: make any issue an error, and write nothing.
         overwrite: replace a store at `out`.
     """
-    if not (scale > 0 and np.isfinite(scale)):
+    if scale != "auto" and not (scale > 0 and np.isfinite(scale)):
         raise ValueError(f"scale must be a positive number, got {scale}")
     source, out = Path(source), Path(out)
-    offered = _read(source, classes, subject, coordinates)
     body = read_layout(layout)
+    if source.is_dir():
+        table = Path(labels) if labels else None
+        offered = _read_folder(source, coordinates, body, table, label_pattern, subject)
+    else:
+        offered = _read_arrays(source, classes)
     refuse_existing(out.absolute(), overwrite, store.is_store(out), "skeleton store")
-    item, joints = _collect(offered, body, scale)
-    summary = replace(_summarise(str(source), item, joints), notes=offered.notes)
+    item, joints = _collect(offered, body)
+    item, words = _set_upright(item, scale, up)
+    summary = replace(_summarise(str(source), item, joints), notes=offered.notes, body=words)
     if not len(item) or (strict and item.issues):
         raise ValueError(f"nothing was imported from {source}:\n{summary}")
     store.save(replace(item, rate_hz=rate_hz), out, overwrite=overwrite)
@@ -138,22 +149,34 @@ def import_recordings(
 
 
 def inspect(
-    path: str | Path, *, layout: str | Path | Layout | None = None, subject: str | None = None, coordinates: int = 3
+    path: str | Path,
+    *,
+    layout: str | Path | Layout | None = None,
+    labels: str | Path | None = None,
+    label_pattern: str | None = None,
+    subject: str | None = None,
+    coordinates: int = 3,
 ) -> Summary:
-    """What a store, an `.npz` file or a class folder holds, and what is wrong with it. Writes nothing.
+    """What a store, an `.npz` file or a folder holds, and what is wrong with it. Writes nothing.
 
     Of what is not a store, `layout` is what the recordings should be; without it joint counts are reported and
-    none is wrong. For `subject` and `coordinates` see `import_recordings`.
+    none is wrong. For the others see `import_recordings`.
     """
     path = Path(path)
     if store.is_store(path):
         item = store.load(path)
-        return _summarise(str(path), item, {len(item.layout): len(item)})
+        summary = _summarise(str(path), item, {len(item.layout): len(item)})
+        return replace(summary, body=str(guess_body(item.sequences, item.layout)))
     body = read_layout(layout) if layout is not None else None
-    offered = _read(path, None, subject, coordinates)
-    item, joints = _collect(offered, body, 1.0)
+    if path.is_dir():
+        table = Path(labels) if labels else None
+        offered = _read_folder(path, coordinates, body, table, label_pattern, subject)
+    else:
+        offered = _read_arrays(path, None)
+    item, joints = _collect(offered, body)
+    words = "" if body is None else str(guess_body(item.sequences, body))
     summary = _summarise(str(path), item, joints)
-    return replace(summary, layout=body.name if body else None, notes=offered.notes)
+    return replace(summary, layout=body.name if body else None, notes=offered.notes, body=words)
 
 
 def read_layout(layout: str | Path | Layout) -> Layout:
@@ -174,11 +197,24 @@ def read_layout(layout: str | Path | Layout) -> Layout:
     return store.parse_layout({"name": path.stem, **spec}, str(path))
 
 
-def _read(path: Path, classes: Sequence[str] | None, subject: str | None, coordinates: int) -> _Source:
-    return _read_folder(path, subject, coordinates) if path.is_dir() else _read_arrays(path, classes)
+def _set_upright(
+    item: StoredDataset, scale: float | Literal["auto"], up: Up | Literal["auto"]
+) -> tuple[StoredDataset, str]:
+    """Recordings in metres with y up, and what was found and done, in words."""
+    guess = guess_body(item.sequences, item.layout)
+    factor = guess.scale if scale == "auto" else scale
+    axis: Up = (guess.up or "y") if up == "auto" else up
+    words = str(guess)
+    if factor != 1:
+        words += f"; multiplied by {factor:.4g} to be metres" + (" (--scale 1 keeps them)" if scale == "auto" else "")
+    if axis != "y":
+        words += f"; turned so that y is up, where {axis} was" + (" (--up y keeps the axes)" if up == "auto" else "")
+    if factor == 1 and axis == "y":
+        return item, words
+    return replace(item, sequences=[turn_up(own * np.float32(factor), axis) for own in item.sequences]), words
 
 
-def _collect(source: _Source, layout: Layout | None, scale: float) -> tuple[StoredDataset, dict[int, int]]:
+def _collect(source: _Source, layout: Layout | None) -> tuple[StoredDataset, dict[int, int]]:
     """Usable recordings, mended, with every issue noted; and how many recordings have how many joints."""
     kept: list[tuple[_Recording, npt.NDArray[np.float32]]] = []
     issues: list[Issue] = []
@@ -188,8 +224,10 @@ def _collect(source: _Source, layout: Layout | None, scale: float) -> tuple[Stor
             issues.append(Issue(kind="unreadable", where=record.where, detail=record.fault))
             continue
         joints[record.array.shape[2]] += 1
-        sequence, faults = store.accept(record.array, layout, record.where, scale)
+        sequence, faults = store.accept(record.array, layout, record.where)
         issues += faults
+        if sequence is not None and sequence.shape[1] == 1:
+            issues.append(Issue(kind="one_frame", where=record.where, detail="one frame, which cannot move; kept"))
         if sequence is not None:
             kept.append((record, sequence))
     item = StoredDataset(
@@ -272,65 +310,46 @@ def _labels(
     return [names[int(value)] for value in y], names
 
 
-def _read_folder(source: Path, subject: str | None, coordinates: int) -> _Source:
-    """The recordings of a folder per class."""
+def _read_folder(
+    source: Path,
+    coordinates: int,
+    layout: Layout | None,
+    labels: Path | None,
+    label_pattern: str | None,
+    subject: str | None,
+) -> _Source:
+    """The recordings of a folder, one in each file."""
     if not source.is_dir():
-        raise ValueError(f"{source} is neither a skeleton store nor a folder of class folders")
+        raise ValueError(f"{source} is neither a skeleton store nor a folder of recordings")
     if coordinates not in (2, 3):
         raise ValueError(f"coordinates must be 2 or 3, got {coordinates}")
-    folders = sorted(item for item in source.iterdir() if item.is_dir() and not item.name.startswith("."))
-    files = [item for folder in folders for item in sorted(folder.iterdir()) if item.is_file()]
-    taken = [item for item in files if item.suffix.lower() in _SUFFIXES]
-    if not taken:
-        raise ValueError(f"{source} has no class folder with {', '.join(_SUFFIXES)} files in it")
-    left = len(files) - len(taken)
-    notes = (f"{left} files are none of {', '.join(_SUFFIXES)} and were not read",) if left else ()
-    people = [subject_of(item.name, subject) for item in taken]
+    listing = list_labelled(source, SUFFIXES, labels=labels, label_pattern=label_pattern, subject=subject)
 
     def read() -> Iterator[_Recording]:
-        for item, person in zip(taken, people, strict=True):
-            label = item.parent.name
+        for name, why in listing.missing:
+            yield _Recording(name, "", None, None, why)
+        for item in listing.files:
+            label = item.label or ""
             try:
-                yield _Recording(f"{label}/{item.name}", label, person, _read_file(item, coordinates))
+                yield _Recording(item.where, label, item.subject, read_pose(item.path, coordinates, layout))
             except (ValueError, OSError, EOFError) as error:
-                yield _Recording(f"{label}/{item.name}", label, person, None, str(error))
+                yield _Recording(item.where, label, item.subject, None, str(error))
 
-    return _Source(source, read(), sorted({item.parent.name for item in taken}), notes)
-
-
-def subject_of(name: str, pattern: str | None) -> str | None:
-    """Who a file name says performs: what the pattern's first group, or the whole pattern, finds in it."""
-    if pattern is None:
-        return None
-    try:
-        match = re.search(pattern, name)
-    except re.error as error:
-        raise ValueError(f"the subject pattern {pattern!r} is not a regular expression: {error}") from None
-    if match is None:
-        raise ValueError(f"the subject pattern {pattern!r} does not occur in the file name {name!r}")
-    return match.group(1) if match.groups() else match.group(0)
+    return _Source(source, read(), sorted({item.label or "" for item in listing.files}), listing.notes)
 
 
-def _read_file(path: Path, coordinates: int) -> npt.NDArray[Any]:
-    """One recording as (M, T, V, C); a ValueError says why it cannot be one."""
-    if path.suffix.lower() == ".npy":
-        array = open_npy(path)
-        array = array[None] if array.ndim == 3 else array
-        if array.ndim != 4 or array.dtype.kind not in "fiu" or array.shape[3] not in (2, 3) or len(array) < 1:
-            raise ValueError(f"{array.dtype} {array.shape} is not (T, V, C) or (M, T, V, C) with C 2 or 3")
-        return array
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = [re.split(r"\s*[,;]\s*|\s+", line.strip()) for line in lines if line.strip()]
-    if rows and not any(_NUMBER.match(cell) for cell in rows[0]):
-        rows = rows[1:]  # column names
-    widths = sorted({len(row) for row in rows})
-    if len(widths) != 1 or widths[0] % coordinates:
-        raise ValueError(f"rows have {widths} numbers; expected one multiple of {coordinates}")
-    numbers = np.array([[cell or "nan" for cell in row] for row in rows]).astype(np.float64)
-    return numbers.reshape(1, len(rows), -1, coordinates)
-
-
-def _list_counts(counts: dict[Any, int]) -> str:
+def list_counts(counts: dict[Any, int]) -> str:
     """'a (3), b (2)' of the first twelve, with the number of the rest."""
     shown = ", ".join(f"{name} ({count})" for name, count in list(counts.items())[:12])
     return shown + (f" and {len(counts) - 12} more" if len(counts) > 12 else "")
+
+
+def list_issues(issues: Sequence[Issue]) -> list[str]:
+    """Lines of a summary: each kind of issue with its number, and the first places that have it."""
+    lines: list[str] = []
+    for kind, count in count_issues(issues).items():
+        own = [issue for issue in issues if issue.kind == kind]
+        lines.append(f"  {kind}: {count} in {len(own)} places")
+        lines += [f"    {issue.where}: {issue.detail}" for issue in own[:_NAMED]]
+        lines += [f"    and {len(own) - _NAMED} more"] if len(own) > _NAMED else []
+    return lines

@@ -40,7 +40,8 @@ class Input(BaseModel):
     channels: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Signals: what is measured, in the order of a recording's columns."""
     hop: PositiveInt | None = None
-    """Signals: readings from one window's beginning to the next's; a window has shape[0] of them."""
+    """Signals: readings from one window's beginning to the next's; a window has shape[0] of them. None: there are no
+    windows, a whole recording is one sample, resized to shape[0] readings."""
     extractor: dict[str, Any] | None = None
     """Features: what they were made with, as a feature store's provenance says it, and of which "modality"."""
     scale: Literal["none", "unit", "client"] = "none"

@@ -29,6 +29,7 @@ from pydantic import Field
 from fedaction.data import files, partition
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.dataset import Issue, Kind, StoredDataset, count_issues
+from fedaction.data.holdout import HoldOut, choose_held_out
 from fedaction.data.inputs import skeleton_input
 from fedaction.data.layout import LAYOUTS, Layout
 from fedaction.data.preprocess import mend, prepare
@@ -37,7 +38,6 @@ from fedaction.federation.seeds import derive
 
 VERSION = 2
 HEADER, FRAMES = "dataset.json", "frames.npy"
-_NPY_HEADER_BYTES = 128  # kept free at the start of frames.npy until the number of rows is known
 
 
 class _StoreHeader(files.Header):
@@ -96,7 +96,7 @@ class StoreWriter:
         self._out.parent.mkdir(parents=True, exist_ok=True)
         self._new.mkdir()
         self._file = (self._new / FRAMES).open("wb")
-        self._file.write(bytes(_NPY_HEADER_BYTES))
+        self._file.write(bytes(files.NPY_HEADER_BYTES))
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -148,7 +148,7 @@ class StoreWriter:
         if not any(header.subjects or ()):
             header.subjects = None
         self._file.seek(0)
-        self._file.write(_npy_header((_rows(header), self._joints, self._coordinates)))
+        self._file.write(files.npy_header((_rows(header), self._joints, self._coordinates)))
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -233,12 +233,6 @@ def _sequences(frames: npt.NDArray[np.float32], header: _StoreHeader) -> list[np
     return views
 
 
-def _npy_header(shape: tuple[int, ...]) -> bytes:
-    """A .npy header (format 1.0) of fixed size, so that it can be written after what it describes."""
-    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape}).ljust(_NPY_HEADER_BYTES - 11) + "\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode("ascii")
-
-
 def _check_header(header: _StoreHeader, where: Path) -> Layout:
     """Refuses a header whose parts do not fit together; returns its layout."""
     layout = parse_layout(header.layout, str(where))
@@ -294,7 +288,8 @@ def accept(
 def clients_from_store(
     paths: str | Path | Sequence[str | Path],
     *,
-    split: float | Sequence[str] = 0.3,
+    split: float = 0.3,
+    hold_out: HoldOut = 0,
     protocol: str = "",
     by: Literal["dataset", "subject", "dirichlet", "shards", "iid"] = "dataset",
     clients: int | None = None,
@@ -313,9 +308,11 @@ def clients_from_store(
 
     Args:
         paths: one store or several.
-        split: share of each client's samples kept for test, or the names of the people kept for test.
-        protocol: one of the stores' own splits, e.g. "cross_subject", in place of `split`. Samples that it leaves
-            out are left out here.
+        split: share of each client's samples kept for test, where nobody is held out.
+        hold_out: hold-out subjects, see `holdout`: every client of a store is tested on all that it has of them, and
+            has all classes of the store. People of one name in two stores are two people.
+        protocol: one of the stores' own splits, e.g. "cross_subject", in place of both. Samples that it leaves out
+            are left out here.
         by: "dataset" makes one client of each store; the others divide each store (see `partition`).
         clients: clients per store. Needed unless by "dataset" or "subject" (then: one client per person).
         alpha: concentration of the Dirichlet division.
@@ -337,10 +334,10 @@ def clients_from_store(
     for item in stores:
         if layouts[item.layout.name] != item.layout:
             raise ValueError(f"two stores use different layouts that are both called {item.layout.name!r}")
-    if not isinstance(split, int | float):
-        unknown = sorted(set(split) - {name for item in stores for name in item.subjects})
-        if unknown:
-            raise ValueError(f"no sample of {', '.join(item.name for item in stores)} is by {', '.join(unknown)}")
+    twice = [name for name, count in Counter(item.name for item in stores).items() if count > 1]
+    if twice:
+        raise ValueError(f"more than one store is called {twice[0]!r}: give their folders unlike names")
+    held_out = choose_held_out(hold_out, {item.name: item.subjects for item in stores})
     made: list[ClientData] = []
     for item in stores:
         sides = _sides(item, protocol) if protocol else None
@@ -350,26 +347,37 @@ def clients_from_store(
         labels = item.labels[kept]
         people = np.array(item.subjects)[kept] if item.subjects else None
         own = derive(seed, item.name)
+        unseen = np.isin(people, held_out[item.name]) if held_out[item.name] and people is not None else None
+        rows = np.arange(len(labels)) if unseen is None else np.flatnonzero(~unseen)
         if by == "dataset":
-            shares, names = [np.arange(len(labels))], [item.name]
+            shares, names = [rows], [item.name]
         else:
-            shares, given = partition.divide(
-                labels, people, by=by, clients=clients, alpha=alpha, shards=shards, seed=own
+            parts, given = partition.divide(
+                labels[rows],
+                None if people is None else people[rows],
+                by=by,
+                clients=clients,
+                alpha=alpha,
+                shards=shards,
+                seed=own,
             )
-            names = [f"{item.name}-{name}" for name in given.clients]
-        if sides is None:
-            tested = partition.choose_test(labels, people, shares, test=split, cross_subject=cross_subject, seed=own)
-        else:
+            shares, names = [rows[part] for part in parts], [f"{item.name}-{name}" for name in given.clients]
+        if sides is not None:
             tested = sides[kept] == "test"
+        elif unseen is not None:
+            tested, shares = unseen, [np.union1d(share, np.flatnonzero(unseen)) for share in shares]
+        else:
+            tested = partition.choose_test(labels, people, shares, test=split, cross_subject=cross_subject, seed=own)
         for share, name in zip(shares, names, strict=True):
-            held = range(len(item.classes)) if shared_classes else np.unique(labels[share]).tolist()
+            whole = range(len(item.classes)) if shared_classes else np.unique(labels).tolist()
+            held = whole if shared_classes or unseen is not None else np.unique(labels[share]).tolist()
             halves = []
             for side, mask in (("training", ~tested[share]), ("test", tested[share])):
                 chosen = share[mask]
                 if not len(chosen):
                     raise ValueError(
-                        f"client {name!r} has no {side} sample among its {len(share)}: use fewer clients, "
-                        "another split, or cross_subject=False"
+                        f"client {name!r} has no {side} sample among its {len(share)}: use fewer clients, another "
+                        "test_share, or people whom all are tested on (hold_out)"
                     )
                 y = torch.from_numpy(np.searchsorted(np.array(held), labels[chosen]))
                 who = tuple(people[chosen].tolist()) if people is not None else ()
@@ -378,15 +386,12 @@ def clients_from_store(
             info = ClientInfo(name, "skeleton", len(halves[0]), classes, tuple(x.shape[1:]), item.layout)
             given = skeleton_input(item.layout, info.shape, align, item.rate_hz)
             made.append(ClientData(info, halves[0], halves[1], input=given))
-    twice = [name for name, count in Counter(client.info.id for client in made).items() if count > 1]
-    if twice:
-        raise ValueError(f"more than one client would be called {twice[0]!r}: give the stores' folders unlike names")
     return made
 
 
 def _sides(item: StoredDataset, protocol: str) -> npt.NDArray[np.str_]:
     """Which side each sample of a store is on: "train", "test", or "" for neither."""
     if protocol not in item.splits:
-        has = ", ".join(item.splits) or "none: give a share or test people as `split`"
+        has = ", ".join(item.splits) or "none: give a share (test_share) or people (hold_out)"
         raise ValueError(f"store {item.name!r} has no split called {protocol!r}; it has {has}")
     return np.array(item.splits[protocol])

@@ -30,6 +30,10 @@ class Progress(Protocol):
         """So many units are done; the value of the metric, 0 to 1, if it was taken."""
         ...
 
+    def tell(self, message: str) -> None:
+        """What is about to be done, in lines of text."""
+        ...
+
     def warn(self, message: str) -> None:
         """Something the user should know."""
         ...
@@ -42,6 +46,9 @@ class Quiet:
         """See `Progress`."""
 
     def advance(self, label: str, done: int, value: float | None = None) -> None:
+        """See `Progress`."""
+
+    def tell(self, message: str) -> None:
         """See `Progress`."""
 
     def warn(self, message: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
@@ -16,6 +17,9 @@ class Settings(BaseModel):
     """Keys of a recipe: frozen and validated; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    replaced: ClassVar[Mapping[str, str]] = {}
+    """Keys that are no more, and what to write in their place."""
 
     @classmethod
     def decides(cls, key: str) -> bool:
@@ -73,6 +77,9 @@ def parse_settings(
     """Several kinds of settings from one flat recipe, each by the keys it knows; a key that none knows is refused."""
     known = {key for kind in kinds.values() for key in kind.model_fields}
     for key in values:
+        instead = [kind.replaced[key] for kind in kinds.values() if key in kind.replaced]
+        if key not in known and instead:
+            raise RecipeError(f"{origin}: there is no key {key!r} any more; write {instead[0]}")
         if key not in known:
             raise RecipeError(f"{origin}: there is no key {key!r}{nearest(key, known)}")
         kinds_of_key = [kind.model_fields[key].annotation for kind in kinds.values() if key in kind.model_fields]
@@ -106,7 +113,8 @@ def explain(error: ValidationError) -> str:
     """What is wrong with which keys, in one line."""
     lines: list[str] = []
     for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"] if not str(part).startswith(("literal", "tuple", "float")))
+        branch = re.compile(r"(literal|tuple|float)\b.*|int")  # of a key that may be one of several types
+        where = ".".join(str(part) for part in item["loc"] if not branch.fullmatch(str(part)))
         absent = item["type"] == "missing" and len(item["loc"]) == 1  # then the input is the whole recipe
         given = "" if absent else f" (got {item['input']!r})"
         lines.append(f"{where}: {item['msg']}{given}")

@@ -56,6 +56,11 @@ class FSAR(Method):
     def build(self, client: ClientInfo) -> nn.Module:
         """A backbone whose graph is Eq. 5."""
         s = self.settings
+        if client.layout is None:
+            raise ValueError(
+                f"FSAR learns the topology of skeletons, but client {client.id!r} holds {client.group!r} samples, "
+                'which have no joints: take method = "fedavg" or "fdarn" for those'
+            )
         return build_network(client, s, s.ats, None if s.ats_coefficients == "learned" else s.ats_coefficients)
 
     def scopes(self) -> ScopeTable:

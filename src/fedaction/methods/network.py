@@ -103,7 +103,10 @@ def shared_backbone(settings: NetworkSettings, clients: Iterable[ClientInfo]) ->
 def layout_of(client: ClientInfo) -> Layout:
     """A client's layout; an error where its samples are not skeletons."""
     if client.layout is None:
-        raise ValueError(f"client {client.id!r} holds {client.group!r} samples without a skeleton layout")
+        raise ValueError(
+            f"client {client.id!r} holds {client.group!r} samples without a skeleton layout, which a network of "
+            'joints needs; for features and signals say backbone = "perceptron", for video backbone = "resnet3d"'
+        )
     return client.layout
 
 

@@ -127,9 +127,13 @@ def initial_state(method: Method, seed: int) -> ServerState:
                 tree[name] = tensor.new_zeros(shape)
                 owner[group, name] = client.id
             elif tuple(tree[name].shape) != shape:
+                other = method.clients[owner[group, name]]
+                apart = other.group != client.group
+                devices = f'; where {other.group} and {client.group} differ so, method = "fdarn" and "fedavg_within" '
                 raise ValueError(
-                    f"{name!r} is shared, but it is {tuple(tree[name].shape)} for client {owner[group, name]!r} and "
+                    f"{name!r} is shared, but it is {tuple(tree[name].shape)} for client {other.id!r} and "
                     f"{shape} for client {client.id!r}; give it LOCAL or GROUP scope, or a part"
+                    + (f"{devices}average within a group" if apart else "")
                 )
             if part is None:
                 tree[name] = tensor.clone()

@@ -27,7 +27,19 @@ class Perceptron(nn.Module):
         self.head = nn.Linear(features, hidden)
         self.classifier = Classifier(hidden, classes)
 
-    def forward(self, x: Tensor, *, output: Literal["logits", "projected"] = "logits") -> Tensor:
-        """(N, *sample shape) to (N, classes) logits; "projected": to the (N, features) that the classifier reads."""
-        features = self.encoder(x)
-        return features if output == "projected" else self.classifier(self.head(features).relu())
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        enter: int = 0,
+        leave: int | None = None,
+        output: Literal["logits", "projected"] = "logits",
+    ) -> Tensor:
+        """(N, *sample shape) to (N, classes) logits; "projected": to the (N, features) that the classifier reads.
+
+        As in a skeleton network, `leave` stops at features, and `enter` goes on from them: the encoder is one block.
+        """
+        features = x if enter else self.encoder(x)
+        if leave is not None or output == "projected":
+            return features
+        return self.classifier(self.head(features).relu())

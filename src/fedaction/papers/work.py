@@ -135,6 +135,9 @@ class _NumberedProgress:
         """See `Progress`."""
         self._progress.advance(f"{self._prefix}: {label}", done, value)
 
+    def tell(self, message: str) -> None:
+        """See `Progress`: not for each of many."""
+
     def warn(self, message: str) -> None:
         """See `Progress`."""
         self._progress.warn(message)

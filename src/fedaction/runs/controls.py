@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -50,6 +50,33 @@ def add_alone(recipe: Recipe, clients: Mapping[str, ClientData], warn: Callable[
         return recipe
     run = run.model_copy(update={"baselines": (*run.baselines, ALONE)})
     return replace(recipe, run=run, methods={**recipe.methods, ALONE: settings}, kinds={**recipe.kinds, ALONE: kind})
+
+
+def say_split(clients: Mapping[str, ClientData]) -> str:
+    """Who trains and who is tested, in a few lines: groups with their clients, samples, classes, people held out."""
+    groups: dict[str, list[ClientData]] = {}
+    for client in clients.values():
+        groups.setdefault(client.info.group, []).append(client)
+    lines: list[str] = []
+    for group, own in groups.items():
+        trained = sum(len(client.train) for client in own)
+        names = _list_names([client.info.id for client in own])
+        lines.append(f"{group}: {len(own)} clients ({names}), {trained} samples to train on")
+        tested = {(describe_split(client).held_out or (), len(client.test)) for client in own}
+        if len(tested) == 1 and (people := next(iter(tested))[0]):
+            held, count = people, next(iter(tested))[1]
+            lines.append(f"  held out for everybody's test: {_list_names(held)}, {count} samples")
+        else:
+            count = sum(len(client.test) for client in own)
+            others = sorted({who for people, _ in tested for who in people})
+            about = f"of people nobody at the client trains on: {_list_names(others)}" if others else "their own"
+            lines.append(f"  tested on {count} samples, {about}")
+    return "\n".join(lines)
+
+
+def _list_names(names: Sequence[str], most: int = 12) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def has_controls(home: Path) -> bool:

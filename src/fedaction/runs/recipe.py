@@ -50,7 +50,7 @@ class RunSettings(Settings):
     own: str = Field("", json_schema_extra=HOW)
     """From Python: the class of the network or method that a program gave; that program can resume the run."""
     data: str = "stage"
-    """Clients' data: stage, stage_features, stage_video (synthetic); public, store, features; video, arrays."""
+    """stage, stage_features, stage_video (synthetic); public, store, signals, features; video, arrays."""
     data_seed: int = 0
     """What the data itself is drawn from (the stage, partitions); the same for every seed of a study."""
 
@@ -274,10 +274,13 @@ def parse_recipe(
     check_flat(values, origin)
     kinds = _kinds(values, origin, own or {})
     readers = _readers(values, origin, kinds)
+    source = readers["data"]
+    assert issubclass(source, Source)
+    known = {key for reader in readers.values() for key in reader.model_fields}
+    suited = {key: value for key, value in source.suited.items() if key in known}
     if values.get("own") and not own:
-        known = {key for reader in readers.values() for key in reader.model_fields}
         values = {key: value for key, value in values.items() if key in known}  # of methods that are not here
-    parsed = parse_settings(values, readers, origin)
+    parsed = parse_settings({**suited, **values}, readers, origin)
     run, source = parsed.pop("run"), parsed.pop("data")
     assert isinstance(run, RunSettings) and isinstance(source, Source)
     if len(set(run.seeds)) != len(run.seeds):

@@ -26,7 +26,7 @@ from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
 from fedaction.runs.callback import Callback
-from fedaction.runs.controls import ControlResult, add_alone, has_controls, sum_up_controls, write_controls
+from fedaction.runs.controls import ControlResult, add_alone, has_controls, say_split, sum_up_controls, write_controls
 from fedaction.runs.deploy import has_models
 from fedaction.runs.judge import judge
 from fedaction.runs.metrics import Row, metric_name, read_rows, read_seconds
@@ -139,6 +139,7 @@ def run_study(
     clients, loaded = load_clients(recipe, progress, given), recipe.run.seeds[0]
     _check(recipe, clients)
     recipe = add_alone(recipe, clients, progress.warn)
+    progress.tell(say_split(clients))
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
         remove_partial(folder)

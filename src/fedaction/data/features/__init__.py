@@ -5,7 +5,7 @@ from fedaction.data.features.egocentric.collect import EGOCENTRIC, dataset_of, f
 from fedaction.data.features.extract import EXTRACTORS, Extractor, Recording, built_in
 from fedaction.data.features.given import find_extractor
 from fedaction.data.features.make import extract, keep_features, make_features, take_features
-from fedaction.data.features.recordings import SENSORS, Collection, from_folder, from_public, from_store
+from fedaction.data.features.recordings import SENSORS, Collection, from_folder, from_public, from_signals, from_store
 from fedaction.data.features.store import MODALITIES, FeatureSet, Modality, load_features, save_features
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "from_egocentric",
     "from_folder",
     "from_public",
+    "from_signals",
     "from_store",
     "keep_features",
     "load_features",

@@ -15,8 +15,10 @@ from fedaction.data import partition
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.features.fewer import Fewer
 from fedaction.data.features.store import FeatureSet
+from fedaction.data.holdout import HoldOut, choose_held_out
 from fedaction.data.inputs import Input
 from fedaction.data.samples import Examples
+from fedaction.data.signals.windows import WindowSet, make_signal_client
 from fedaction.federation.seeds import derive, numpy_generator
 
 Scale = Literal["client", "unit", "none"]
@@ -24,18 +26,19 @@ _MOST = 10.0  # deviations; what lies further out at test is cut there, so that 
 
 
 def clients_from_features(
-    sets: Sequence[FeatureSet],
+    sets: Sequence[FeatureSet | WindowSet],
     *,
-    by: Literal["subject", "equal"] = "subject",
+    by: Literal["subject", "dataset", "equal", "dirichlet", "shards"] = "subject",
     groups: Sequence[str] = (),
     deal: Literal["alternate", "all"] = "alternate",
     clients: int = 4,
+    alpha: float = 0.5,
     keep: int = 0,
     samples: int = 0,
     test: float = 0.25,
-    hold_out: int = 0,
+    hold_out: HoldOut = 0,
     fewer: Fewer | None = None,
-    scale: Scale = "client",
+    scale: Scale | Sequence[Scale] = "client",
     seed: int = 0,
 ) -> list[ClientData]:
     """Clients of several modalities that label the same actions.
@@ -44,22 +47,25 @@ def clients_from_features(
     for each action.
 
     Args:
-        sets: one for each group of clients: for each modality, or for each device where devices differ.
+        sets: one for each group of clients: for each modality, or for each device where devices differ; features, or
+            signals, whose samples here are recordings.
         groups: the name of each set's group; empty: its modality.
-        by: one client for each person, or each modality's samples in equal shares.
+        by: one client for each person, one for each set, or each set's samples in shares: equal ones, or by class
+            (see `partition`).
         deal: "alternate" takes everybody into one set only: person i (of all people, sorted by name) into set i mod M
             where everybody is in all, see `_deal`; "all" takes everybody into every set. People of one name in two
             sets count as one person.
-        clients: clients of each set, by "equal".
+        clients: clients of each set, where samples are dealt in shares.
+        alpha: concentration of the Dirichlet division.
         keep: so many clients of each set, the first by name; 0: all.
         samples: most samples of a client, training and test together, drawn by the seed; 0: all.
         test: share of each client's samples kept for test, of each class where possible.
-        hold_out: number of hold-out subjects, the last of all people by name, the same for every modality: they are
-            nobody's client, the others are dealt, and every client is tested on all that its modality has of them, in
-            place of `test`. How well a network knows people it has met says little about others: a person's own
-            repetitions are much alike. Not by the seed, so that seeds have one list of clients.
+        hold_out: hold-out subjects, see `holdout`: they are nobody's client in any set, the others are dealt, and
+            every client is tested on all that its set has of them, in place of `test`. How well a network knows
+            people it has met says little about others: a person's own repetitions are much alike. Not by the seed, so
+            that seeds have one list of clients.
         fewer: what is taken away from training.
-        scale: see `standardise`.
+        scale: see `standardise`; one for all sets, or one for each.
         seed: seed of shares and splits.
 
     Returns:
@@ -72,38 +78,41 @@ def clients_from_features(
             f"{len(sets)} feature stores for the groups {', '.join(groups)}: give each store a group of its own, by "
             "feature_groups or by the name of its folder"
         )
-    nameless = [item.modality for item in sets if not item.subjects]
-    if nameless and (by == "subject" or deal == "alternate" or hold_out):
+    nameless = [group for item, group in zip(sets, groups, strict=True) if not item.subjects]
+    if nameless and (by == "subject" or (deal == "alternate" and len(sets) > 1)):
         raise ValueError(
-            f"the {nameless[0]} features do not say who performed them, so they cannot be dealt by person: take them "
-            'again with a pattern for the subject, or deal equal shares of all of them (by "equal", deal "all")'
+            f"the {nameless[0]} recordings do not say who performed them, so they cannot be dealt by person: take "
+            'them again with a pattern for the subject, or deal equal shares of all of them (by "equal", deal "all")'
         )
     classes = tuple(sorted({name for item in sets for name in item.classes}))
-    people = sorted({who for item in sets for who in item.subjects})
-    held_out = people[max(len(people) - hold_out, 0) :]
-    left = people[: len(people) - len(held_out)]
-    dealt = _deal(sets, left) if deal == "alternate" else [left] * len(sets)
+    held_out = choose_held_out(
+        hold_out, {group: item.subjects for group, item in zip(groups, sets, strict=True)}, together=True
+    )
+    left = [sorted({*item.subjects} - {*held_out[group]}) for item, group in zip(sets, groups, strict=True)]
+    dealt = _deal(left) if deal == "alternate" else left
     if fewer is not None:
         fewer.check(groups, len(classes))
     made: list[ClientData] = []
-    for item, group, mine in zip(sets, groups, dealt, strict=True):
+    scales: Sequence[Scale] = (scale,) * len(sets) if isinstance(scale, str) else scale
+    for item, group, mine, own_scale in zip(sets, groups, dealt, scales, strict=True):
         used = np.flatnonzero(np.isin(item.subjects, mine)) if item.subjects else np.arange(len(item))
-        unseen = np.flatnonzero(np.isin(item.subjects, held_out)) if hold_out else None
-        if not len(used) or (unseen is not None and not len(unseen)):
+        unseen = np.flatnonzero(np.isin(item.subjects, held_out[group])) if held_out[group] else None
+        if not len(used):
             raise ValueError(
-                f"{group} is left without a client, or without a test: of {len(people)} people, "
-                f"{', '.join(held_out) or 'nobody'} are held out for the tests of all {len(sets)} modalities, and "
-                f"{', '.join(mine) or 'nobody'} are left for its clients; hold out fewer people"
+                f"{group} is left without a client: its people, {', '.join(left[groups.index(group)])}, are dealt to "
+                'other groups, since each is in one only; use all of them in every group (deal "all")'
             )
         labels = np.array([classes.index(name) for name in item.classes], dtype=np.int64)[item.labels]
         who = np.array(item.subjects) if item.subjects else None
         own = derive(seed, "features", group)
-        kind, count = ("subject", None) if by == "subject" else ("iid", clients)
-        shares, names = partition.divide(
-            labels[used], None if who is None else who[used], by=kind, clients=count, seed=own
-        )
-        for share, name in list(zip(shares, names.clients, strict=True))[: keep or None]:
-            own_name = f"{group}-{name}"
+        shares, names = [np.arange(len(used))], [""]
+        if by != "dataset":
+            kind, count = ("iid" if by == "equal" else by), (None if by == "subject" else clients)
+            people = None if who is None else who[used]
+            shares, given = partition.divide(labels[used], people, by=kind, clients=count, alpha=alpha, seed=own)
+            names = list(given.clients)
+        for share, name in list(zip(shares, names, strict=True))[: keep or None]:
+            own_name = f"{group}-{name}" if name else group
             if samples:
                 share = np.sort(numpy_generator(own, "samples", name).permutation(share)[:samples])
             train, other = used[share], unseen
@@ -113,18 +122,18 @@ def clients_from_features(
             sides = (train, other)
             if fewer is not None:
                 sides = fewer.choose(sides, labels, len(classes), modality=group, name=own_name, seed=seed)
-            made.append(make_client(item, sides, labels, own_name, classes, scale, group))
+            make = make_signal_client if isinstance(item, WindowSet) else make_client
+            made.append(make(item, sides, labels, own_name, classes, own_scale, group))  # pyright: ignore[reportArgumentType]
     return made
 
 
-def _deal(sets: Sequence[FeatureSet], people: Sequence[str]) -> list[list[str]]:
-    """Which of these people each set gets, everyone in one set only, in order of their names.
+def _deal(known: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Which of the people that each set knows it gets, everyone in one set only, in order of their names.
 
     Everyone goes to the set with the fewest people so far, of those that know the person; whoever few sets know comes
     first. So where all sets know all people, they are dealt in turn; where each has its own people, it keeps them.
     """
-    known = [set(item.subjects) & set(people) for item in sets]
-    dealt: list[list[str]] = [[] for _ in sets]
+    dealt: list[list[str]] = [[] for _ in known]
     for who in sorted(set[str]().union(*known), key=lambda who: (sum(who in own for own in known), who)):
         fewest = min((i for i, own in enumerate(known) if who in own), key=lambda i: len(dealt[i]))
         dealt[fewest].append(who)

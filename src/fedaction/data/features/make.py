@@ -56,6 +56,7 @@ def extract(
         subjects=tuple(collection.subjects[i] for i in kept) if collection.subjects else (),
         names=tuple(collection.names[i] for i in kept),
         provenance=_provenance(collection, extractor),
+        device=collection.device,
     )
 
 
@@ -132,4 +133,6 @@ def from_cache(place: Path, make: Callable[[], FeatureSet]) -> FeatureSet:
 
 def _provenance(collection: Collection, extractor: Extractor) -> dict[str, object]:
     # Through JSON, so that it compares with what a store's header says.
-    return json.loads(json.dumps({"extractor": extractor.describe(), "source": dict(collection.source)}))
+    device = {"device": collection.device} if collection.device else {}
+    about = {"extractor": extractor.describe(), "source": dict(collection.source), **device}
+    return json.loads(json.dumps(about))

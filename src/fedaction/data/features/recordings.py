@@ -16,12 +16,15 @@ from fedaction.data import store
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.store import Modality
 from fedaction.data.files import fingerprint, open_npy, to_float32
-from fedaction.data.imports import subject_of
+from fedaction.data.labelled import subject_of
 from fedaction.data.preprocess import mend
 from fedaction.data.public import utd_inertial
 from fedaction.data.public.cache import prepare_public
 from fedaction.data.public.files import NumberedFiles
 from fedaction.data.public.readers import READERS
+from fedaction.data.signals.store import HEADER as SIGNALS_HEADER
+from fedaction.data.signals.store import VALUES as SIGNALS_VALUES
+from fedaction.data.signals.store import load_signals
 
 SENSORS: Mapping[str, NumberedFiles] = {utd_inertial.READER.name: utd_inertial.READER}
 """Readers of public datasets of sensor signals, by name. Readers of skeletons are in `READERS`."""
@@ -49,6 +52,7 @@ class Collection:
     source: Mapping[str, Any]  # what provenance says of it, with a fingerprint of its files
     bodies: int = 1  # skeletons: the most bodies in any recording
     skip: bool = False  # leave out, with a warning, recordings that cannot be used
+    device: str = ""  # what recorded them, such as "watch"; "": it has no name of its own
 
     def __len__(self) -> int:
         return len(self.names)
@@ -79,6 +83,31 @@ def from_store(path: str | Path) -> Collection:
             "fingerprint": fingerprint(folder, [folder / store.HEADER, folder / store.FRAMES]),
         },
         bodies=max(len(sequence) for sequence in item.sequences),
+    )
+
+
+def from_signals(path: str | Path) -> Collection:
+    """The samples of a signal store: its windows, side by side, so that no two have a reading in common."""
+    item = load_signals(path)
+    folder = Path(path).absolute()
+    spans = [
+        (i, first, first + (item.window or len(own)))
+        for i, own in enumerate(item.recordings)
+        for first in (range(0, len(own) - item.window + 1, item.window) if item.window else (0,))
+    ]
+    return Collection(
+        modality="inertial",
+        names=tuple(f"{item.names[i]}@{first}" for i, first, _ in spans),
+        labels=tuple(item.classes[item.labels[i]] for i, _, _ in spans),
+        subjects=tuple(item.subjects[i] for i, _, _ in spans) if item.subjects else (),
+        classes=item.classes,
+        read=lambda n: Recording(item.recordings[spans[n][0]][spans[n][1] : spans[n][2]], item.rate_hz),
+        source={
+            "kind": "signal store",
+            "name": folder.name,
+            "fingerprint": fingerprint(folder, [folder / SIGNALS_HEADER, folder / SIGNALS_VALUES]),
+        },
+        device=item.device,
     )
 
 

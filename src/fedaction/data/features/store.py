@@ -2,8 +2,8 @@
 
 A store is a folder with two files:
 
-- `features.json`: format version, modality, classes, for each sample its label, subject and name, and provenance:
-  what the vectors were made with and of;
+- `features.json`: format version, modality, device, classes, for each sample its label, subject and name, and
+  provenance: what the vectors were made with and of;
 - `features.npy`: float32 (samples N, width F), mapped into memory when opened.
 
 Values are as the extractor gave them. They are not standardised over the store: a mean over all samples would carry
@@ -43,6 +43,7 @@ class FeatureSet:
     names: tuple[str, ...] = field(repr=False)  # where each sample came from
     # `extractor` (its name, version and parameters) and `source` (what was read, with a fingerprint)
     provenance: Mapping[str, Any]
+    device: str = ""  # what recorded them, such as "watch"; "": it has no name of its own
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -61,6 +62,7 @@ class _FeatureHeader(files.Header):
 
     format: Literal["fedaction-features"]
     modality: Modality
+    device: str = ""
     classes: list[str]
     labels: list[int]
     subjects: list[str]
@@ -85,6 +87,7 @@ def save_features(features: FeatureSet, out: str | Path, *, overwrite: bool = Fa
             format="fedaction-features",
             version=_FeatureHeader.current,
             modality=features.modality,
+            device=features.device,
             classes=list(features.classes),
             labels=[int(label) for label in features.labels],
             subjects=list(features.subjects),
@@ -130,4 +133,5 @@ def load_features(path: str | Path) -> FeatureSet:
         subjects=tuple(header.subjects),
         names=tuple(header.names),
         provenance=header.provenance,
+        device=header.device,
     )

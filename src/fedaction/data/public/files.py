@@ -90,6 +90,7 @@ class NumberedFiles:
     unusable: tuple[str, ...] = field(default=(), repr=False)  # names that the dataset's authors say cannot be used
     version: int = 1
     folder: str = ""  # what the dataset's folder is called, where not by its name
+    channels: tuple[str, ...] = ()  # of signals: what is measured, in the order of the columns
 
     def find(self, root: Path) -> Listing:
         """See `Reader.find`; in numerical order."""

@@ -39,4 +39,5 @@ READER = NumberedFiles(
     test=(2, 4, 6, 8),
     parse=_read,
     folder="utd_mhad",
+    channels=("acc_x", "acc_y", "acc_z", "gyr_x", "gyr_y", "gyr_z"),
 )

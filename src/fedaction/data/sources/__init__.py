@@ -7,6 +7,7 @@ from fedaction.data.sources.base import ClipSource, Source
 from fedaction.data.sources.features import FeatureSource, StageFeatureSource
 from fedaction.data.sources.given import GivenSource
 from fedaction.data.sources.public import PublicSource
+from fedaction.data.sources.signals import SignalSource
 from fedaction.data.sources.stage import StageSource, StageVideoSource
 from fedaction.data.sources.store import StoreSource
 from fedaction.data.sources.video import VideoSource
@@ -23,6 +24,7 @@ SOURCES: dict[str, type[Source]] = {
     "store": StoreSource,
     "public": PublicSource,
     "features": FeatureSource,
+    "signals": SignalSource,
     "stage_features": StageFeatureSource,
     "given": GivenSource,
     **CLIP_SOURCES,

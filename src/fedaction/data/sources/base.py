@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedaction.data.client import ClientData
+from fedaction.data.holdout import check_hold_out
 from fedaction.data.inputs import clip_input
 from fedaction.federation.settings import Settings
 
 Tell = Callable[[int, int], object]
+PUBLIC = "public:"
+"""What the name of a public dataset's reader follows, where a recipe could also name a store."""
 
 
 class Source(Settings):
@@ -23,6 +26,8 @@ class Source(Settings):
 
     per_seed: ClassVar[bool] = False
     """Whether every seed of a study gets a split of its own."""
+    suited: ClassVar[Mapping[str, Any]] = {}
+    """Values of methods' keys that suit these data, where a recipe has none of its own."""
 
     @property
     def clip(self) -> tuple[int, int] | None:
@@ -35,6 +40,29 @@ class Source(Settings):
 
         `tell` is called during work that takes long, with what is done and what there is.
         """
+
+
+class PeopleSource(Source):
+    """A kind of data that may know who was recorded."""
+
+    formerly: ClassVar[Mapping[str, str]] = {}
+    """What keys were called in hashes of published results, which stay as they are."""
+
+    hold_out: int | float | tuple[str, ...] = 0
+    """Hold-out subjects, whom nobody trains on and everybody is tested on: a number of each store's people, the last
+    by name; a share of them below 1; or names, as "anna", or "store:anna" for one store alone."""
+    test_share: float = Field(0.3, gt=0, lt=1)
+    """Where nobody is held out: the share of each client's samples kept for test."""
+
+    @field_validator("hold_out")
+    @classmethod
+    def _countable(cls, hold_out: int | float | tuple[str, ...]) -> int | float | tuple[str, ...]:
+        check_hold_out(hold_out)
+        return hold_out
+
+    def deciding(self, *, defaults: bool = False) -> dict[str, Any]:
+        """See `Settings.deciding`."""
+        return {self.formerly.get(key, key): value for key, value in super().deciding(defaults=defaults).items()}
 
 
 class SequenceSource(Source):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -25,11 +24,10 @@ from fedaction.data.features import (
 )
 from fedaction.data.features.fewer import Fewer
 from fedaction.data.public.readers import READERS
-from fedaction.data.sources.base import SequenceSource, Tell, data_root
+from fedaction.data.signals.windows import WindowSet
+from fedaction.data.sources.base import PUBLIC, PeopleSource, SequenceSource, Tell, data_root
 from fedaction.federation.settings import HOW
 from fedaction.stage.modalities import stage_features
-
-_PUBLIC = "public:"
 
 
 class _Features(SequenceSource):
@@ -60,13 +58,16 @@ class _Features(SequenceSource):
         return Fewer(self.feature_shots, {modality: int(count) for modality, count in pairs})
 
 
-class FeatureSource(_Features):
+class FeatureSource(_Features, PeopleSource):
     """Clients whose modalities differ: features of recordings, one store for each modality."""
+
+    formerly: ClassVar[Mapping[str, str]] = {"test_share": "feature_test", "hold_out": "feature_holdout"}
+    replaced: ClassVar[Mapping[str, str]] = {"feature_test": "test_share", "feature_holdout": "hold_out"}
 
     feature_paths: tuple[str, ...] = Field(min_length=1)
     """One store for each modality, made by `fedaction features`; or "public:utd_mhad": a dataset by its reader."""
     feature_groups: tuple[str, ...] = ()
-    """What each store's clients are called; empty: its modality, or its folder's name where two stores share one."""
+    """What each store's clients are called; empty: its device or modality, or its folder where two share that."""
     feature_root: str = Field("", json_schema_extra=HOW)
     """Folder that holds a folder for each public dataset; empty: the environment variable FEDACTION_DATA."""
     feature_by: Literal["subject", "equal"] = "subject"
@@ -79,17 +80,15 @@ class FeatureSource(_Features):
     """Clients of each modality that take part, the first by name; 0: all."""
     feature_samples: int = Field(0, ge=0)
     """Most samples of a client, training and test together, drawn at random; 0: all."""
-    feature_test: float = Field(0.25, gt=0, lt=1)
-    """Share of each client's samples kept for test, at random, by class where possible."""
-    feature_holdout: int = Field(0, ge=0)
-    """People, the last by name, who are nobody's client in any modality; all clients are tested on them alone."""
+    test_share: float = Field(0.25, gt=0, lt=1)
+    """Where nobody is held out: the share of each client's samples kept for test, at random, by class if possible."""
 
     @field_validator("feature_paths")
     @classmethod
     def _known(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
         for path in paths:
-            name = path.removeprefix(_PUBLIC)
-            if path.startswith(_PUBLIC) and name not in {**READERS, **SENSORS}:
+            name = path.removeprefix(PUBLIC)
+            if path.startswith(PUBLIC) and name not in {**READERS, **SENSORS}:
                 raise ValueError(f"no reader is called {name!r}; there are {', '.join([*READERS, *SENSORS])}")
         return paths
 
@@ -112,19 +111,19 @@ class FeatureSource(_Features):
             clients=self.feature_clients,
             keep=self.feature_keep,
             samples=self.feature_samples,
-            test=self.feature_test,
-            hold_out=self.feature_holdout,
+            test=self.test_share,
+            hold_out=self.hold_out,
             fewer=self._fewer,
             scale=self.feature_scale,
             seed=seed,
         )
 
     def _features(self, path: str, tell: Tell | None) -> FeatureSet:
-        if not path.startswith(_PUBLIC):
+        if not path.startswith(PUBLIC):
             if not Path(path).exists():
                 raise FileNotFoundError(f"there is no feature store {path}: make it with `{_how(Path(path))}`")
             return load_features(path)
-        name, cache = path.removeprefix(_PUBLIC), self.feature_cache or None
+        name, cache = path.removeprefix(PUBLIC), self.feature_cache or None
         place = data_root(self.feature_root, "feature_root", (name,))
         folder = place / (SENSORS[name].folder if name in SENSORS else name)
         recordings = from_public(name, folder, cache=cache, progress=tell)
@@ -132,12 +131,12 @@ class FeatureSource(_Features):
         return take_features(recordings, extractor, cache, tell)
 
 
-def name_groups(sets: Sequence[FeatureSet], paths: Sequence[str]) -> list[str]:
-    """The modality of each set; of sets that share one, the name of the folder."""
-    count = Counter(item.modality for item in sets)
+def name_groups(sets: Sequence[FeatureSet | WindowSet], paths: Sequence[str]) -> list[str]:
+    """The device of each set, or its modality where it has no name; of sets that share one, the folder's name."""
+    own = [item.device or item.modality for item in sets]
     return [
-        item.modality if count[item.modality] == 1 else Path(path.removeprefix(_PUBLIC)).name
-        for item, path in zip(sets, paths, strict=True)
+        name if own.count(name) == 1 else Path(path.removeprefix(PUBLIC)).name
+        for name, path in zip(own, paths, strict=True)
     ]
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from fedaction.data.client import ClientData
-from fedaction.data.sources.base import SequenceSource, Tell
+from fedaction.data.sources.base import PeopleSource, SequenceSource, Tell
 from fedaction.data.store import clients_from_store
 
 
-class StoreSource(SequenceSource):
+class StoreSource(SequenceSource, PeopleSource):
     """Your own data, imported with `fedaction data import`."""
+
+    formerly: ClassVar[Mapping[str, str]] = {"test_share": "store_test"}
+    replaced: ClassVar[Mapping[str, str]] = {"store_test": "test_share (a share) or hold_out (people)"}
 
     store_paths: tuple[str, ...]
     """Imported datasets; relative paths are looked up from where the command runs."""
@@ -23,17 +27,17 @@ class StoreSource(SequenceSource):
     """How many clients to deal the data to; 0: as many as there are datasets or subjects."""
     store_alpha: float = Field(0.5, gt=0)
     """Concentration of the Dirichlet partition: the smaller, the less alike clients are."""
-    store_test: float | tuple[str, ...] = 0.3
-    """The share of samples (whole subjects where they are known) kept for testing, or the names of test subjects."""
+    test_share: float = Field(0.3, gt=0, lt=1)
+    """Where nobody is held out: the share of samples kept for test, of whole people where a client knows several."""
     store_protocol: str = ""
-    """One of the datasets' own splits in place of store_test, such as cross_subject; empty: store_test."""
+    """One of the datasets' own splits in place of hold_out and test_share, such as cross_subject; empty: those."""
 
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
-        split = list(self.store_test) if isinstance(self.store_test, tuple) else self.store_test
         return clients_from_store(
             [Path(path) for path in self.store_paths],
-            split=split,
+            split=self.test_share,
+            hold_out=self.hold_out,
             protocol=self.store_protocol,
             by=self.store_by,
             clients=self.store_clients or None,

@@ -138,7 +138,7 @@ def fdarn_setting(data: str, scale: str) -> FdarnSetting:
     if data == "real":
         source = {
             **{"data": "features", "feature_paths": ("public:utd_mhad", "public:utd_inertial")},
-            **{"feature_by": "subject", "feature_deal": "alternate", "feature_holdout": 2},
+            **{"feature_by": "subject", "feature_deal": "alternate", "hold_out": 2},
         }
         about = "real recordings: UTD-MHAD, six people, all tested on the other two, whom nobody trains on"
         return _stand_in("Multimodal-EA", data, size, about, ("skeleton", "inertial"), source)
@@ -206,7 +206,7 @@ def _other(data: str, scale: Scale, paths: Sequence[Path], stores: Sequence[Feat
 
 
 def _stores(paths: Sequence[Path]) -> dict[str, Any]:
-    return {"feature_paths": tuple(map(str, paths)), "feature_test": 0.25}
+    return {"feature_paths": tuple(map(str, paths)), "test_share": 0.25}
 
 
 def _rates(dataset: str, scale: Scale) -> dict[str, Any]:
