@@ -69,8 +69,8 @@ def test_two_sites_with_two_layouts_get_fsar_and_hold_out_people_and_the_recipe_
     assert [client["client"] for client in said["clients"]] == ["clinic", "studio"]
     text = (tmp_path / "mine.toml").read_text()
     keys = tomllib.loads(text)
-    assert (keys["method"], keys["store_paths"], keys["store_test"]) == ("fsar", ["clinic", "studio"], 0.3)
-    assert "store_by" not in keys and keys["rounds"] == 60 and keys["batch_size"] == 16
+    assert (keys["method"], keys["store_paths"], keys["test_share"]) == ("fsar", ["clinic", "studio"], 0.3)
+    assert "store_by" not in keys and keys["rounds"] == 80 and keys["batch_size"] == 16
     for words in ("24 recordings, 3 classes, 3 people, openni_15", "Hold-out subjects", '# stop = "converged"'):
         assert words in text
     for client in load_clients(load_recipe("mine.toml")).values():
@@ -108,10 +108,10 @@ PEOPLE = [f"p{number}" for number in range(8)]
 @pytest.mark.parametrize(
     ("people", "method", "expected"),
     [
-        ([PEOPLE, PEOPLE], "fdarn", {"feature_by": "subject", "feature_holdout": 2}),
-        ([PEOPLE[:4], PEOPLE[4:]], "fdarn", {"feature_by": "subject", "feature_test": 0.25}),
+        ([PEOPLE, PEOPLE], "fdarn", {"feature_by": "subject", "hold_out": 2}),
+        ([PEOPLE[:4], PEOPLE[4:]], "fdarn", {"feature_by": "subject", "test_share": 0.25}),
         ([[], PEOPLE], "fdarn", {"feature_by": "equal", "feature_deal": "all", "feature_clients": 4}),
-        ([PEOPLE], "fedavg", {"feature_by": "subject", "feature_holdout": 2}),
+        ([PEOPLE], "fedavg", {"feature_by": "subject", "hold_out": 2}),
     ],
 )
 def test_features_get_a_method_by_their_modalities_and_run(tmp_path, monkeypatch, people, method, expected):
@@ -148,7 +148,7 @@ def test_a_name_with_a_line_break_cannot_add_a_key(tmp_path):
     store = skeletons(tmp_path / 'a\nrounds = 1\n"x', "kinect_v2", 1)
     draft = draft_recipe([store], "my\nlr = 9")
     keys = tomllib.loads(draft.text)
-    assert keys["rounds"] == 60 and keys["lr"] == 0.02 and keys["store_paths"] == [store.as_posix()]
+    assert keys["rounds"] == 80 and keys["lr"] == 0.01 and keys["store_paths"] == [store.as_posix()]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_schedule_gives_the_middle_client_the_steps_that_were_measured(samples
     clients = [make_client(number) for number in range(3)]
     sizes = (9, samples, 10**6)
     sized = [replace(c, info=replace(c.info, samples=n)) for c, n in zip(clients, sizes, strict=True)]
-    assert _schedule(sized, steps=2160) == (samples, batch, 60, epochs)
+    assert _schedule(sized, 2880, 80) == (samples, batch, 80, epochs)
 
 
 def test_every_kind_of_store_has_a_name_of_its_own():
