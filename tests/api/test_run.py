@@ -147,8 +147,9 @@ def test_any_layer_trains_the_same_whatever_the_cores(kind, sites, tmp_path):
     assert runs[0].result["method"] == kind.__name__.lower()
 
 
-def test_both_engines_give_the_same(sites, tmp_path):
-    runs = [fa.run(Convolved, sites, engine=e, out=tmp_path / e, **QUICK) for e in ("sequential", "vectorised")]
+@pytest.mark.parametrize("kind", [Convolved, Recurrent])
+def test_both_engines_give_the_same(kind, sites, tmp_path):
+    runs = [fa.run(kind, sites, engine=e, out=tmp_path / e, **QUICK) for e in ("sequential", "vectorised")]
     losses = [run.metrics("loss", "train")[2] for run in runs]
     np.testing.assert_allclose(losses[0], losses[1], atol=1e-4)
 

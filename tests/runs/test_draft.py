@@ -14,6 +14,7 @@ from fedaction.data.features import save_features
 from fedaction.data.features.store import FeatureSet, Modality
 from fedaction.data.layout import layout
 from fedaction.data.samples import in_memory
+from fedaction.data.signals.store import SignalSet, save_signals
 from fedaction.data.store import StoreWriter
 from fedaction.federation.seeds import numpy_generator
 from fedaction.runs.draft import KINDS, _schedule, draft_recipe
@@ -91,7 +92,9 @@ def test_what_a_draft_proposes_in_its_comments_works(tmp_path):
 
 def test_one_dataset_is_dealt_by_person_or_where_nobody_is_named_in_shares(tmp_path):
     named = draft_recipe([skeletons(tmp_path / "named", "kinect_v2", 1, people=3)], "mine")
-    assert tomllib.loads(named.text)["store_by"] == "subject" and len(named.clients) == 3
+    keys = tomllib.loads(named.text)
+    assert (keys["store_by"], keys["hold_out"]) == ("subject", 1) and len(named.clients) == 2
+    assert {*named.clients[0].test.subjects} == {"p2"} == {*named.clients[1].test.subjects}
     nameless = draft_recipe([skeletons(tmp_path / "nameless", "kinect_v2", 1, people=0)], "mine")
     keys = tomllib.loads(nameless.text)
     assert (keys["store_by"], keys["store_clients"], len(nameless.clients)) == ("iid", 4, 4)
@@ -163,3 +166,29 @@ def test_a_schedule_gives_the_middle_client_the_steps_that_were_measured(samples
 
 def test_every_kind_of_store_has_a_name_of_its_own():
     assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+def test_signals_are_averaged_and_two_devices_get_fdarn(tmp_path):
+    people = ["anna", "ben", "carl", "dora"]
+    for device, channels in (("watch", 3), ("phone", 6)):
+        rng = numpy_generator(0, "tests", device)
+        arrays = [rng.standard_normal((96, channels)).astype(np.float32) for _ in range(24)]
+        made = SignalSet(
+            name=device,
+            device=device,
+            channels=tuple(f"c{n}" for n in range(channels)),
+            rate_hz=32.0,
+            units="",
+            window=32,
+            hop=32,
+            recordings=arrays,
+            labels=np.arange(24) % 3,
+            classes=("sit", "walk", "wave"),
+            names=tuple(f"take-{n}" for n in range(24)),
+            subjects=tuple(people[n // 6] for n in range(24)),
+        )
+        save_signals(made, tmp_path / device)
+    one = tomllib.loads(draft_recipe([tmp_path / "watch"], "mine").text)
+    assert (one["method"], one["data"], one["hold_out"]) == ("fedavg", "signals", 1)
+    two = draft_recipe([tmp_path / "watch", tmp_path / "phone"], "mine")
+    assert tomllib.loads(two.text)["method"] == "fdarn" and {c.info.group for c in two.clients} == {"watch", "phone"}
