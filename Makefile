@@ -33,15 +33,15 @@ demo: install
 	$(BIN)/fedaction run fsar/demo
 
 test: install
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow and not gpu"
 
 # The same with the share of lines that tests reach: half as long again.
 coverage: install
-	$(BIN)/python -m pytest -n $(WORKERS) --cov --cov-report=term -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report=term -m "not slow and not gpu"
 
 # The same on another processor's arithmetic: no test may depend on the last bits of a trained value.
 arithmetic: install
-	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/python -m pytest -n $(WORKERS) -q \
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -q \
 		-m "not slow and not gpu" tests/engines tests/methods tests/evaluation tests/analyses
 
 lint: install

@@ -14,7 +14,7 @@ from fedaction.data.features import save_features
 from fedaction.data.features.store import FeatureSet, Modality
 from fedaction.data.layout import layout
 from fedaction.data.samples import in_memory
-from fedaction.data.signals.store import SignalSet, save_signals
+from fedaction.data.signals.store import SignalWriter
 from fedaction.data.store import StoreWriter
 from fedaction.federation.seeds import numpy_generator
 from fedaction.runs.draft import KINDS, _schedule, draft_recipe
@@ -169,25 +169,14 @@ def test_every_kind_of_store_has_a_name_of_its_own():
 
 
 def test_signals_are_averaged_and_two_devices_get_fdarn(tmp_path):
-    people = ["anna", "ben", "carl", "dora"]
     for device, channels in (("watch", 3), ("phone", 6)):
         rng = numpy_generator(0, "tests", device)
-        arrays = [rng.standard_normal((96, channels)).astype(np.float32) for _ in range(24)]
-        made = SignalSet(
-            name=device,
-            device=device,
-            channels=tuple(f"c{n}" for n in range(channels)),
-            rate_hz=32.0,
-            units="",
-            window=32,
-            hop=32,
-            recordings=arrays,
-            labels=np.arange(24) % 3,
-            classes=("sit", "walk", "wave"),
-            names=tuple(f"take-{n}" for n in range(24)),
-            subjects=tuple(people[n // 6] for n in range(24)),
-        )
-        save_signals(made, tmp_path / device)
+        with SignalWriter(tmp_path / device) as writer:
+            for n in range(24):
+                values = rng.standard_normal((96, channels)).astype(np.float32)
+                writer.add(values, label=("sit", "walk", "wave")[n % 3], name=f"take-{n}", subject=f"p{n // 6}")
+            names = [f"c{n}" for n in range(channels)]
+            writer.finish(channels=names, rate_hz=32.0, device=device, window=32, hop=32)
     one = tomllib.loads(draft_recipe([tmp_path / "watch"], "mine").text)
     assert (one["method"], one["data"], one["hold_out"]) == ("fedavg", "signals", 1)
     two = draft_recipe([tmp_path / "watch", tmp_path / "phone"], "mine")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("resume")  # what its first test makes, all use
+
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ENGINES = ["sequential", "vectorised"]
 ROUNDS = 6

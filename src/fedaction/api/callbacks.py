@@ -1,8 +1,8 @@
 """Ready callbacks for `fedaction.run(..., callbacks=[...])`; each needs a package that does not come with this one.
 
 A callback of your own is any object with `on_round(rows)`; `on_start(method, seed, folder)` and `on_end()` are called
-where it has them, the latter also after an interruption. A row has round, client ("" for the whole run), group, split,
-name and value.
+where it has them, the latter also after an interruption. A row has round, client ("" for the whole run), group,
+split, name and value.
 """
 
 # None of the three has type stubs.
