@@ -36,6 +36,7 @@ from fedaction.cli.evaluate import evaluate
 from fedaction.cli.export import export
 from fedaction.cli.features import features
 from fedaction.cli.init import init
+from fedaction.cli.keys import keys_app
 from fedaction.cli.paper import paper
 from fedaction.cli.predict import predict
 from fedaction.cli.recipes import recipes
@@ -53,6 +54,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
+app.add_typer(keys_app, name="keys")
 
 
 @app.callback(invoke_without_command=True)
