@@ -27,8 +27,8 @@ _SKELETON_STEPS = 2880
 """Local steps of the middle client (kard, 270 training recordings) of the recipe fsar/real: 320 epochs."""
 _FEATURE_STEPS = 480
 """Local steps of each client (108 training samples) of the recipe fdarn/utd: 120 epochs."""
-_SIGNAL_STEPS = 1600
-"""Local steps of the middle client of the recipe signals/wrist, about: 80 epochs."""
+_SIGNAL_STEPS = 560
+"""Local steps of the middle client (216 windows) of the recipe signals/wrist: 80 epochs."""
 _SHARES = 4  # clients of a store that does not say who is who
 
 
@@ -296,7 +296,7 @@ def _signal_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
     training = Section(
         {"rounds": rounds, "local_epochs": epochs, "batch_size": batch, "lr": 0.05},
         [
-            f"As long as the people of signals/wrist train (docs/data.md): {_SIGNAL_STEPS} local steps, about.",
+            f"As long as the people of signals/wrist train (docs/data.md): 40 rounds, {_SIGNAL_STEPS} local steps.",
             f"Here the middle client has {size} windows; that it is enough for your data has not been measured.",
         ],
     )
