@@ -198,22 +198,32 @@ def _feature_data(paths: Sequence[Path]) -> tuple[list[str], Section]:
         f"{_people(item.subjects)}"
         for path, item in zip(paths, stores, strict=True)
     ]
-    keys: dict[str, Any] = {"data": "features", "feature_paths": [path.as_posix() for path in paths]}
+    return about, _deal("feature", "modality", paths, stores, all(_countable(item.subjects) for item in stores))
+
+
+def _deal(
+    kind: str, unit: str, paths: Sequence[Path], stores: Sequence[FeatureSet | SignalSet], known: bool
+) -> Section:
+    """Keys that deal features or signals: by person where people are `known`, with a quarter of them held out.
+
+    `kind` is what the keys begin with, `unit` what people differ in where there are several stores.
+    """
+    keys: dict[str, Any] = {"data": f"{kind}s", f"{kind}_paths": [path.as_posix() for path in paths]}
     comments = ["Relative paths are looked up from where the command runs."]
     held = _hold_out(stores)
-    if not held and not all(_countable(item.subjects) for item in stores):
-        keys |= {"feature_by": "equal", "feature_deal": "all", "feature_clients": _SHARES, "test_share": 0.25}
+    if not held and not known:
+        keys |= {f"{kind}_by": "equal", f"{kind}_deal": "all", f"{kind}_clients": _SHARES, "test_share": 0.25}
         comments.append(f"{_SHARES} clients of each store with equal shares, since not all say who is who.")
-        return about, Section(keys, comments)
-    keys |= {"feature_by": "subject", "feature_deal": "alternate"}
-    comments.append("One client for each person" + (", with one modality each." if len(paths) > 1 else "."))
+        return Section(keys, comments)
+    keys |= {f"{kind}_by": "subject", f"{kind}_deal": "alternate"}
+    comments.append("One client for each person" + (f", with one {unit} each." if len(paths) > 1 else "."))
     if held:
         keys["hold_out"] = held
         comments.append(_HELD.format(held))
     else:
         keys["test_share"] = 0.25
         comments.append("Each client is tested on a quarter of its own samples: on people it knows.")
-    return about, Section(keys, comments)
+    return Section(keys, comments)
 
 
 def _hold_out(stores: Sequence[FeatureSet | SignalSet]) -> int:
@@ -265,20 +275,7 @@ def _signal_data(paths: Sequence[Path]) -> tuple[list[str], Section]:
         f"{len(item.classes)} classes, {_people(item.subjects)}"
         for path, item in zip(paths, stores, strict=True)
     ]
-    keys: dict[str, Any] = {"data": "signals", "signal_paths": [path.as_posix() for path in paths]}
-    comments = ["Relative paths are looked up from where the command runs."]
-    if not all(item.subjects for item in stores):
-        keys |= {"signal_by": "equal", "signal_deal": "all", "signal_clients": _SHARES, "test_share": 0.25}
-        comments.append(f"{_SHARES} clients of each store with equal shares, since not all say who is who.")
-        return about, Section(keys, comments)
-    comments.append("One client for each person" + (", with one device each." if len(paths) > 1 else "."))
-    if held := _hold_out(stores):
-        keys["hold_out"] = held
-        comments.append(_HELD.format(held))
-    else:
-        keys["test_share"] = 0.25
-        comments.append("Each client is tested on a quarter of its own recordings: on people it knows.")
-    return about, Section(keys, comments)
+    return about, _deal("signal", "device", paths, stores, all(item.subjects for item in stores))
 
 
 def _signal_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
