@@ -181,13 +181,17 @@ def _samples(answers: Answers, question: Question) -> list[dict[str, Any]] | Non
     ]
 
 
-def _test(answers: Answers, question: Question) -> str:
+def name_test(client: ClientData) -> str:
     """What is equal for clients of a group that are tested on the same samples; "" where people are not known."""
-    test = answers.client.test
+    test = client.test
     if not test.subjects:
         return ""
-    text = repr((answers.client.info.group, test.subjects, test.labels.tolist()))
+    text = repr((client.info.group, test.subjects, test.labels.tolist()))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _test(answers: Answers, question: Question) -> str:
+    return name_test(answers.client)
 
 
 EVIDENCE: dict[Kind, Callable[[Answers, Question], Any]] = {

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from fedaction.data.client import ClientData
 from fedaction.evaluation.controls import SIMPLE, Simple, describe_split
+from fedaction.evaluation.site import name_test
 from fedaction.federation.files import read_json, write_json
 from fedaction.federation.progress import CONTROLS, Progress
 from fedaction.methods import METHODS
@@ -62,13 +63,13 @@ def say_split(clients: Mapping[str, ClientData]) -> str:
         trained = sum(len(client.train) for client in own)
         names = _list_names([client.info.id for client in own])
         lines.append(f"{group}: {len(own)} clients ({names}), {trained} samples to train on")
-        tested = {(describe_split(client).held_out or (), len(client.test)) for client in own}
-        if len(tested) == 1 and (people := next(iter(tested))[0]):
-            held, count = people, next(iter(tested))[1]
-            lines.append(f"  held out for everybody's test: {_list_names(held)}, {count} samples")
+        held = {describe_split(client).held_out or () for client in own}
+        same = len({name_test(client) or client.info.id for client in own}) == 1
+        if same and len(held) == 1 and (people := next(iter(held))):
+            lines.append(f"  held out for everybody's test: {_list_names(people)}, {len(own[0].test)} samples")
         else:
             count = sum(len(client.test) for client in own)
-            others = sorted({who for people, _ in tested for who in people})
+            others = sorted({who for people in held for who in people})
             about = f"of people nobody at the client trains on: {_list_names(others)}" if others else "their own"
             lines.append(f"  tested on {count} samples, {about}")
     return "\n".join(lines)
