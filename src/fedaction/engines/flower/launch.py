@@ -1,0 +1,172 @@
+"""Flower's own processes: how a SuperLink and a SuperNode are started, and how a run is handed in."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+from fedaction.federation.files import write_atomically
+
+_CONNECTION = "fedaction"
+_PROJECT = """\
+[project]
+name = "fedaction-run"
+version = "1.0.0"
+description = "A run of fedaction. Sites run what they have installed, never what is in here."
+dependencies = []
+
+[tool.flwr.app]
+publisher = "local"
+
+[tool.flwr.app.components]
+serverapp = "fedaction_run.server:app"
+clientapp = "fedaction_run.client:app"
+
+[tool.flwr.app.config]
+folder = ""
+"""
+_FILES = {
+    "pyproject.toml": _PROJECT,
+    "fedaction_run/__init__.py": '"""A run of fedaction."""\n',
+    "fedaction_run/server.py": '"""The server."""\n\nfrom {server} import app\n\n__all__ = ["app"]\n',
+    "fedaction_run/client.py": (
+        '"""A site. `fedaction join` has a worker of its own: this says so to any other SuperNode."""\n\n'
+        "from flwr.clientapp import ClientApp\n\napp = ClientApp()\n\n\n"
+        "def _refuse(message, context):\n"
+        '    raise RuntimeError("this SuperNode was not started by `fedaction join`")\n\n\n'
+        "app.train()(_refuse)\napp.evaluate()(_refuse)\napp.query()(_refuse)\n"
+    ),
+}
+
+
+def check_flower() -> None:
+    """Refuses with a message where Flower is not installed."""
+    if find_spec("flwr") is None:
+        raise ValueError("Flower is not installed here; `pip install 'fedaction[flower]'` installs it")
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """What Flower's processes are started with: no telemetry, no look for updates, and files in a folder of its own."""
+    programs = str(Path(sys.executable).parent)  # Flower starts its own programs by name
+    return {
+        **os.environ,
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_HOME": str(home.resolve()),
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+        "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
+    }
+
+
+def free_port() -> int:
+    """A port of this machine that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start_superlink(home: Path, host: str, port: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Starts a SuperLink without TLS, whose memory is a file in `home`."""
+    home.mkdir(parents=True, exist_ok=True)
+    command = ["flower-superlink", "--insecure", "--host", host, "--port", str(port)]
+    command += ["--database", str(home / "superlink.db"), "--disable-runtime-dependency-installation"]
+    return _start(command, home, log)
+
+
+def wait_for_superlink(process: subprocess.Popen[bytes], port: int, seconds: float = 60.0) -> None:
+    """Waits until a SuperLink on this machine answers; a ValueError where it ended, or does not."""
+    ask = build_opener(ProxyHandler({})).open  # whatever proxy is set, this machine is not behind it
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise ValueError(f"the SuperLink ended at once, with status {process.returncode}; its log says why")
+        try:
+            with ask(f"http://127.0.0.1:{port}/health", timeout=2):
+                return
+        except (URLError, OSError):
+            time.sleep(0.2)
+    raise ValueError(f"the SuperLink did not answer within {seconds:g} s")
+
+
+def submit(home: Path, port: int, folder: Path, server: str) -> str:
+    """Hands a run in: the SuperLink starts the server app. Returns what Flower says.
+
+    Args:
+        home: Flower's own folder.
+        port: of the SuperLink.
+        folder: the run's directory, which the server app is told of.
+        server: the module that has the server app.
+    """
+    app = home / "app"
+    for name, text in _FILES.items():
+        write_atomically(app / name, text.replace("{server}", server).encode())
+    settings = f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
+    settings += f'address = "127.0.0.1:{port}"\ninsecure = true\n'
+    write_atomically(home / "config.toml", settings.encode())
+    command = ["flwr", "run", str(app), _CONNECTION, "-c", f'folder="{folder.resolve().as_posix()}"']
+    done = subprocess.run(
+        command, env=flower_environment(home), capture_output=True, text=True, timeout=120, check=False
+    )
+    if done.returncode:
+        raise ValueError(f"the run could not be handed in: {done.stdout.strip()} {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def start_supernode(
+    home: Path, superlink: str, port: int, secret: Path, log: IO[bytes], options: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Starts a SuperNode without TLS, whose work is done by a worker of ours.
+
+    Args:
+        home: Flower's own folder at this site.
+        superlink: HOST:PORT.
+        port: of this machine, where the worker fetches messages.
+        secret: a file with what the worker is known by; written here.
+        log: what it says goes there.
+        options: more of flower-supernode's.
+    """
+    if not secret.exists():
+        write_atomically(secret, secrets.token_hex(32).encode())
+        secret.chmod(0o600)
+    command = [sys.executable, "-m", "fedaction.engines.flower.node", "--insecure", "--superlink", superlink]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
+    command += ["--superexec-auth-secret-file", str(secret), *options]
+    return _start(command, home, log)
+
+
+def stop(process: subprocess.Popen[bytes], seconds: float = 15.0) -> None:
+    """Ends a process that was started here, at first politely."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def keep_running(start: Callable[[], subprocess.Popen[bytes]], process: subprocess.Popen[bytes]) -> tuple[
+    subprocess.Popen[bytes], bool
+]:
+    """A process, or a new one in its place where it has ended; and whether it is new."""
+    return (process, False) if process.poll() is None else (start(), True)
+
+
+def _start(command: list[str], home: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    environment = flower_environment(home)
+    path = environment["PATH"]
+    programs = [Path(folder) / command[0] for folder in path.split(os.pathsep)]
+    program = next((str(place) for place in programs if place.is_file()), command[0])
+    return subprocess.Popen(
+        [program, *command[1:]], env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+    )

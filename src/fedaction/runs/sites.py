@@ -1,0 +1,109 @@
+"""A site of a real federation: its own data under a server's recipe, and nothing that the server has no say in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.engines.base import SimulatedEngine, choose_device
+from fedaction.federation.settings import RecipeError, Settings
+from fedaction.methods import METHODS
+from fedaction.methods.base import Method
+from fedaction.methods.central import Pooled
+from fedaction.runs.assembly import Assembly
+from fedaction.runs.recipe import Recipe, RunSettings, parse_recipe
+from fedaction.runs.study import load_clients
+
+ELSEWHERE = "each site's own"
+"""What a server's recipe has in the place of paths."""
+_SEEDS = "seeds"  # not what decides a study's result, yet what a run's randomness follows from
+_PATHS: dict[str, str] = {"store": "store_paths"}
+"""Kinds of data that a site may have, with the key that says where they lie."""
+
+
+def check_real(recipe: Recipe) -> None:
+    """Refuses a recipe that cannot be run between sites of their own."""
+    run = recipe.run
+    if run.data not in _PATHS:
+        raise RecipeError(f"data = {run.data!r}: sites can have {', '.join(_PATHS)} so far; others are simulated")
+    for name, kind in recipe.kinds.items():
+        if issubclass(kind, Pooled):
+            raise RecipeError(f"method {name} puts everybody's samples in one place, which no site can agree to")
+    if run.own:
+        raise RecipeError("networks of one's own are not sent to sites: they would have to run a server's program")
+    for key, value in recipe.flat().items():
+        if value and _names_file(key, recipe):
+            raise RecipeError(f"{key} = {value!r} names a file, which sites do not have")
+    for key in ("unseen", "late", "devices", "report_samples"):
+        if getattr(run, key):
+            raise RecipeError(f"{key} is for simulations; drop it")
+
+
+def recipe_for_sites(recipe: Recipe) -> dict[str, Any]:
+    """What sites are told of a recipe: the keys that decide a result, without paths."""
+    kinds: list[type[Settings]] = [RunSettings, type(recipe.source), *(type(s) for s in recipe.methods.values())]
+    values = {
+        key: value
+        for key, value in recipe.flat().items()
+        if key == _SEEDS or all(kind.decides(key) for kind in kinds if key in kind.model_fields)
+    }
+    return {**values, _PATHS[recipe.run.data]: [ELSEWHERE]}
+
+
+@dataclass(frozen=True)
+class SiteWorkshop:
+    """Makes a site's data and engine from what a server says. Is a `Workshop` of `engines.flower.site`."""
+
+    name: str
+    """The client's."""
+    path: Path
+    """Where its data lie."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+
+    def read(self, values: Mapping[str, Any]) -> Recipe:
+        """A server's recipe with this site's data; what a server has no say in is left out or refused."""
+        if values.get("method") not in METHODS:
+            raise RecipeError(f"this site knows no method called {str(values.get('method'))[:100]!r}")
+        if values.get("data") not in _PATHS:
+            raise RecipeError(f"this site has no data of the kind {str(values.get('data'))[:100]!r}")
+        # How work is carried out here is the site's own business.
+        known = RunSettings.model_fields
+        values = {k: v for k, v in values.items() if k not in known or k == _SEEDS or RunSettings.decides(k)}
+        own: dict[str, Any] = {_PATHS[values["data"]]: [str(self.path)], "device": self.device, "workers": 1}
+        recipe = parse_recipe({**values, **own, "engine": "sequential", "baselines": []}, "the server's recipe")
+        check_real(recipe)
+        return recipe
+
+    def load(self, recipe: Mapping[str, Any]) -> ClientData:
+        """See `Workshop.load`."""
+        parsed = self.read(recipe)
+        loaded = parsed.source.load(parsed.run.data_seed)
+        if len(loaded) != 1:
+            raise RecipeError(f"a site is one client, but the recipe makes {len(loaded)} of its data")
+        client = replace(loaded[0], info=replace(loaded[0].info, id=self.name))
+        return load_clients(parsed, given=[client])[self.name]
+
+    def build(
+        self, recipe: Mapping[str, Any], data: ClientData, members: Sequence[ClientInfo]
+    ) -> tuple[Method, SimulatedEngine]:
+        """See `Workshop.build`."""
+        parsed = self.read(recipe)
+        kind = parsed.kinds[parsed.run.method]
+        described = {member.id: member for member in members}
+        method = kind(described.values(), parsed.methods[parsed.run.method])
+        device = choose_device(parsed.run.device)
+        assembly = Assembly(parsed, method, {self.name: data}, described, device, {})
+        return method, assembly.engine()
+
+
+def _names_file(key: str, recipe: Recipe) -> bool:
+    kinds = [type(recipe.run), *(type(settings) for settings in recipe.methods.values())]
+    for kind in kinds:
+        marks = kind.model_fields[key].json_schema_extra if key in kind.model_fields else None
+        if isinstance(marks, dict) and marks.get("decides") == "contents":
+            return True
+    return False

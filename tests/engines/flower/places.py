@@ -1,0 +1,102 @@
+"""Three places with unlike skeletons, made on the stage, as stores on disk; and a post that needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedaction.data.store import StoreWriter
+from fedaction.engines.flower.envelope import Kind
+from fedaction.engines.flower.exchange import Bounce
+from fedaction.engines.flower.site import Site
+from fedaction.runs.recipe import Recipe, parse_recipe
+from fedaction.runs.sites import SiteWorkshop
+from fedaction.runs.study import load_clients
+from fedaction.stage.federation import stage_federation
+from tests.conftest import TINY
+
+NAMES = ("clinic", "gym", "home")
+
+
+def make_stores(folder: Path) -> dict[str, Path]:
+    """A store for each place, with a layout and classes of its own."""
+    clients = stage_federation(
+        clients=3,
+        layouts=("kinect_v2", "openni_15", "kinect_v1"),
+        train=(12, 9, 15),
+        test=4,
+        actions=(3, 4, 5),
+        seed=3,
+        frames=12,
+    )
+    paths: dict[str, Path] = {}
+    for name, client in zip(NAMES, clients, strict=True):
+        assert client.info.layout is not None
+        paths[name] = folder / "stores" / name
+        with StoreWriter(paths[name], layout=client.info.layout, classes=client.info.classes) as writer:
+            for part in (client.train, client.test):
+                x = part.take(torch.arange(len(part))).numpy()
+                for row, label in enumerate(part.labels.tolist()):
+                    writer.add(x[row], label=label, name=f"{name}-{len(writer)}")
+            writer.finish()
+    return paths
+
+
+def make_recipe(paths: dict[str, Path], method: str, **more: Any) -> Recipe:
+    """A short run over those places."""
+    values: dict[str, Any] = {
+        **{"method": method, "data": "store", "store_paths": [str(path) for path in paths.values()], "frames": 12},
+        **{"rounds": 3, "seeds": [4], "lr": 0.05, "batch_size": 4, "workers": 1, "device": "cpu"},
+        **{"controls": [], **TINY, **more},
+    }
+    return parse_recipe(values)
+
+
+def simulated(recipe: Recipe) -> dict[str, Any]:
+    return dict(load_clients(recipe))
+
+
+class HousePost:
+    """A `Post` to sites in this process. A test may change, hold back or repeat what passes."""
+
+    def __init__(self, sites: dict[int, Site]) -> None:
+        self.sites, self.gone = sites, set[int]()
+        self.change: Callable[[int, Kind, bytes], bytes | Bounce | None] = lambda node, kind, content: content
+        """Of an answer: what arrives in its place; None: nothing."""
+        self.seen: list[tuple[int, Kind, bytes, bytes]] = []
+        """Everything that passed: node, kind, question, answer."""
+        self._answers: dict[str, bytes | Bounce] = {}
+        self._count = 0
+
+    def nodes(self) -> set[int]:
+        return {*self.sites} - self.gone
+
+    def send(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
+        ids: list[str | None] = []
+        for node, kind, content in messages:
+            self._count += 1
+            id = f"message-{self._count}"
+            ids.append(id)
+            if node in self.gone:
+                self._answers[id] = Bounce("gone", True)
+                continue
+            answer = self.sites[node].answer(content)
+            self.seen.append((node, kind, content, answer))
+            changed = self.change(node, kind, answer)
+            if changed is not None:
+                self._answers[id] = changed
+        return ids
+
+    def collect(self, ids: Sequence[str]) -> list[tuple[str, bytes | Bounce]]:
+        return [(id, self._answers.pop(id)) for id in ids if id in self._answers]
+
+
+def make_sites(paths: dict[str, Path], folder: Path, **more: Any) -> dict[int, Site]:
+    """A site for each place, as node 101, 102, ..."""
+    return {
+        101 + number: Site(name, folder / name, SiteWorkshop(name, path, "cpu"), **more)
+        for number, (name, path) in enumerate(paths.items())
+    }
