@@ -213,7 +213,9 @@ def carry_out(post: Post, folder: Path, tell: Callable[[News], None] = lambda _:
             known = roll.joined()
             told = json.dumps(recipe_for_sites(recipe)).encode()
             patience = Patience(answer=roll.answer, absence=roll.absence)
-            exchange = Exchange(post, roll.run, told, patience, news.warn, news.tell, joined=known, closed=bool(known))
+            exchange = Exchange(
+                post, roll.run, told, patience, news.warn, news.tell, joined=known, closed=bool(known)
+            )
             news.tell(f"waiting for {roll.count} sites")
             exchange.gather(roll.count, roll.wait)
             if not known:

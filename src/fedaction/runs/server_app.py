@@ -11,6 +11,7 @@ from typing import Any
 
 from flwr.serverapp import ServerApp
 
+from fedaction.engines.flower.node import shorten_backoff
 from fedaction.engines.flower.post import FlowerPost
 from fedaction.runs.remote import carry_out
 
@@ -20,4 +21,5 @@ app = ServerApp()
 @app.main()
 def main(grid: Any, context: Any) -> None:
     """See `carry_out`."""
+    shorten_backoff()
     carry_out(FlowerPost(grid), Path(str(context.run_config["folder"])))

@@ -20,15 +20,15 @@ from fedaction.runs.study import load_clients
 ELSEWHERE = "each site's own"
 """What a server's recipe has in the place of paths."""
 _SEEDS = "seeds"  # not what decides a study's result, yet what a run's randomness follows from
-_PATHS: dict[str, str] = {"store": "store_paths"}
+PATHS: dict[str, str] = {"store": "store_paths"}
 """Kinds of data that a site may have, with the key that says where they lie."""
 
 
 def check_real(recipe: Recipe) -> None:
     """Refuses a recipe that cannot be run between sites of their own."""
     run = recipe.run
-    if run.data not in _PATHS:
-        raise RecipeError(f"data = {run.data!r}: sites can have {', '.join(_PATHS)} so far; others are simulated")
+    if run.data not in PATHS:
+        raise RecipeError(f"data = {run.data!r}: sites can have {', '.join(PATHS)} so far; others are simulated")
     for name, kind in recipe.kinds.items():
         if issubclass(kind, Pooled):
             raise RecipeError(f"method {name} puts everybody's samples in one place, which no site can agree to")
@@ -50,7 +50,7 @@ def recipe_for_sites(recipe: Recipe) -> dict[str, Any]:
         for key, value in recipe.flat().items()
         if key == _SEEDS or all(kind.decides(key) for kind in kinds if key in kind.model_fields)
     }
-    return {**values, _PATHS[recipe.run.data]: [ELSEWHERE]}
+    return {**values, PATHS[recipe.run.data]: [ELSEWHERE]}
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class SiteWorkshop:
         """A server's recipe with this site's data; what a server has no say in is left out or refused."""
         if values.get("method") not in METHODS:
             raise RecipeError(f"this site knows no method called {str(values.get('method'))[:100]!r}")
-        if values.get("data") not in _PATHS:
+        if values.get("data") not in PATHS:
             raise RecipeError(f"this site has no data of the kind {str(values.get('data'))[:100]!r}")
         # How work is carried out here is the site's own business.
         known = RunSettings.model_fields
         values = {k: v for k, v in values.items() if k not in known or k == _SEEDS or RunSettings.decides(k)}
-        own: dict[str, Any] = {_PATHS[values["data"]]: [str(self.path)], "device": self.device, "workers": 1}
+        own: dict[str, Any] = {PATHS[values["data"]]: [str(self.path)], "device": self.device, "workers": 1}
         recipe = parse_recipe({**values, **own, "engine": "sequential", "baselines": []}, "the server's recipe")
         check_real(recipe)
         return recipe

@@ -38,7 +38,10 @@ class SiteSettings(BaseModel):
 
 def main() -> None:
     """Answers messages until whoever started it is gone, or says so."""
+    from fedaction.engines.flower.node import shorten_backoff
     from fedaction.engines.flower.worker import Worker
+
+    shorten_backoff()
 
     settings = SiteSettings.model_validate_json(Path(sys.argv[1]).read_bytes())
     stopped = False

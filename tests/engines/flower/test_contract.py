@@ -5,15 +5,10 @@ import json
 import pytest
 import torch
 
-from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Header, open_envelope
-from fedaction.engines.flower.exchange import Bounce, Exchange, NobodyLeftError, Patience, Request
-from fedaction.engines.flower.keep import LostError, SiteStore
-from fedaction.engines.messages import pack, unpack
+from fedaction.engines.flower.keep import SiteStore
 from fedaction.federation.progress import Quiet
-from fedaction.federation.state import Update
-from fedaction.runs.metrics import read_rows
-from fedaction.runs.remote import Roll, carry_out, open_run
 from fedaction.runs.checkpoint import latest_checkpoint
+from fedaction.runs.remote import Roll, carry_out, open_run
 from fedaction.runs.single import SingleRun
 from tests.engines.flower.places import HousePost, make_recipe, make_sites, make_stores, simulated
 

@@ -62,7 +62,7 @@ class Patience:
     """For an answer to a job; then the client has failed in this round."""
     absence: float = 120.0
     """For a site that has vanished to come back; then the same. Flower itself notices after up to 60 s."""
-    poll: float = 0.1
+    poll: float = 0.2
     """From one look for answers to the next."""
     look: float = 1.0
     """From one look for nodes to the next."""

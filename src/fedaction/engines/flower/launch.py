@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
@@ -77,8 +79,7 @@ def free_port() -> int:
 
 def start_superlink(home: Path, host: str, port: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
     """Starts a SuperLink without TLS, whose memory is a file in `home`."""
-    home.mkdir(parents=True, exist_ok=True)
-    command = ["flower-superlink", "--insecure", "--host", host, "--port", str(port)]
+    command = ["superlink", "--insecure", "--host", host, "--port", str(port)]
     command += ["--database", str(home / "superlink.db"), "--disable-runtime-dependency-installation"]
     return _start(command, home, log)
 
@@ -99,7 +100,7 @@ def wait_for_superlink(process: subprocess.Popen[bytes], port: int, seconds: flo
 
 
 def submit(home: Path, port: int, folder: Path, server: str) -> str:
-    """Hands a run in: the SuperLink starts the server app. Returns what Flower says.
+    """Hands a run in: the SuperLink starts the server app. Returns the number that Flower gives it.
 
     Args:
         home: Flower's own folder.
@@ -113,13 +114,26 @@ def submit(home: Path, port: int, folder: Path, server: str) -> str:
     settings = f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
     settings += f'address = "127.0.0.1:{port}"\ninsecure = true\n'
     write_atomically(home / "config.toml", settings.encode())
-    command = ["flwr", "run", str(app), _CONNECTION, "-c", f'folder="{folder.resolve().as_posix()}"']
+    said = _flwr(home, "run", str(app), _CONNECTION, "-c", f'folder="{folder.resolve().as_posix()}"')
+    number = re.search(r"run (\d+)", said)
+    return number[1] if number else ""
+
+
+def withdraw(home: Path, number: str) -> None:
+    """Tells the SuperLink that a run whose server app is gone is over: by itself it would not notice."""
+    with suppress(ValueError, subprocess.TimeoutExpired):
+        _flwr(home, "stop", number, _CONNECTION)
+
+
+def _flwr(home: Path, *command: str) -> str:
+    """What Flower's command says; a ValueError where it fails."""
+    program = str(Path(sys.executable).parent / "flwr")
     done = subprocess.run(
-        command, env=flower_environment(home), capture_output=True, text=True, timeout=120, check=False
+        [program, *command], env=flower_environment(home), capture_output=True, text=True, timeout=120, check=False
     )
     if done.returncode:
-        raise ValueError(f"the run could not be handed in: {done.stdout.strip()} {done.stderr.strip()}")
-    return done.stdout.strip()
+        raise ValueError(f"`flwr {command[0]}` failed: {done.stdout.strip()} {done.stderr.strip()}")
+    return done.stdout
 
 
 def start_supernode(
@@ -138,7 +152,7 @@ def start_supernode(
     if not secret.exists():
         write_atomically(secret, secrets.token_hex(32).encode())
         secret.chmod(0o600)
-    command = [sys.executable, "-m", "fedaction.engines.flower.node", "--insecure", "--superlink", superlink]
+    command = ["supernode", "--insecure", "--superlink", superlink]
     command += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
     command += ["--superexec-auth-secret-file", str(secret), *options]
     return _start(command, home, log)
@@ -155,18 +169,12 @@ def stop(process: subprocess.Popen[bytes], seconds: float = 15.0) -> None:
             process.wait()
 
 
-def keep_running(start: Callable[[], subprocess.Popen[bytes]], process: subprocess.Popen[bytes]) -> tuple[
-    subprocess.Popen[bytes], bool
-]:
-    """A process, or a new one in its place where it has ended; and whether it is new."""
-    return (process, False) if process.poll() is None else (start(), True)
-
-
 def _start(command: list[str], home: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    environment = flower_environment(home)
-    path = environment["PATH"]
-    programs = [Path(folder) / command[0] for folder in path.split(os.pathsep)]
-    program = next((str(place) for place in programs if place.is_file()), command[0])
+    home.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
-        [program, *command[1:]], env=environment, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        [sys.executable, "-m", "fedaction.engines.flower.node", *command],
+        env=flower_environment(home),
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
     )

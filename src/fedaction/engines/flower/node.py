@@ -1,7 +1,9 @@
-"""A SuperNode that looks for messages more often: `python -m fedaction.engines.flower.node ...`, as flower-supernode.
+"""Flower's long processes, as `fedaction serve` and `join` start them: `python -m fedaction.engines.flower.node ROLE ...`.
 
-Flower's SuperNode sleeps 3 s between two looks, which a round of small work would consist of. The environment
-variable FEDACTION_POLL says how many seconds it sleeps here (default 0.3); all else is Flower's.
+ROLE is superlink or supernode; what follows is what Flower's own commands take. Two things differ. They end when
+whoever started them is gone. And a SuperNode looks for messages more often: Flower's sleeps 3 s between two looks,
+which a round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps
+here (default 0.3). Where a later Flower has no such sleeps any more, nothing is changed.
 """
 
 # Flower is an extra, which a type checker need not find.
@@ -10,7 +12,11 @@ variable FEDACTION_POLL says how many seconds it sleeps here (default 0.3); all 
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import threading
 import time
+from typing import Any
 
 POLL = "FEDACTION_POLL"
 """The environment variable: seconds between two looks for messages."""
@@ -27,11 +33,50 @@ class ShortSleeps:
         time.sleep(min(seconds, self._limit))
 
 
+def shorten_backoff(seconds: float = 0.1) -> bool:
+    """Has Flower in this process wait so long, not 1 s, before it looks again for a piece of a message.
+
+    A message is announced before its pieces are there, so one who looks often must often look twice. Returns whether
+    there was such a wait.
+    """
+    from flwr.supercore.inflatable import inflatable_utils
+
+    defaults: Any = inflatable_utils.pull_objects.__kwdefaults__
+    if not defaults or "initial_backoff" not in defaults:
+        return False
+    defaults["initial_backoff"] = seconds
+    return True
+
+
+def end_with_parent() -> None:
+    """Ends this process soon after the one that started it, however that ended."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
-    """Starts the SuperNode with what the command line says."""
+    """Starts what the command line says."""
+    role = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    if role not in ("superlink", "supernode"):
+        sys.exit("the first argument must be superlink or supernode")
+    end_with_parent()
+    if role == "superlink":
+        from flwr.superlink.cli import flower_superlink
+
+        flower_superlink()
+        return
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
+    shorten_backoff()
     start_client_internal.time = ShortSleeps(max(0.01, float(os.environ.get(POLL, "0.3"))))
     flower_supernode()
 

@@ -171,6 +171,12 @@ class Site:
         if run.engine is not None:
             run.engine.close()
         run.method, run.engine = self._workshop.build(run.recipe, run.data, members)
+        plan = run.method.plan(run.data.info)
+        kept = [name for name, scope in plan.scopes.items() if scope is Scope.LOCAL]
+        self._log(
+            f"{run.recipe.get('method')} with {len(members)} sites: each round {len(plan.shared)} tensors "
+            f"({plan.traffic:,} bytes) come and go; {len(kept)} tensors stay here"
+        )
 
     def _read_job(self, run: _Run, content: bytes) -> Job:
         """A job, if it is this client's and its tensors are those that the method shares."""

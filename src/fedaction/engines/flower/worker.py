@@ -46,7 +46,7 @@ class Worker:
         secret: bytes,
         answer: Callable[[bytes], bytes],
         log: Callable[[str], object] = lambda _: None,
-        poll: float = 0.05,
+        poll: float = 0.2,
     ) -> None:
         """Prepares a worker.
 

@@ -1,0 +1,153 @@
+"""`fedaction serve`: the server of a federation between sites of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedaction.cli.common import announce, err, exit_on_refusal, fail, load, run_folder, say, show_warnings, warn
+from fedaction.federation.files import is_empty
+
+SERVER_APP = "fedaction.runs.server_app"
+_TRIES = 5  # times that the server app may end in a row without another round done
+InsecureFlag = Annotated[
+    bool,
+    typer.Option("--insecure", help="Talk without encryption and without knowing who is there: on one machine only."),
+]
+
+
+def require_insecure(insecure: bool, host: str) -> None:
+    """Refuses what is not there yet: TLS and node keys, without which only one machine is safe."""
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        raise fail(f"{host} is another machine: that needs TLS and node keys, which fedaction cannot set up yet")
+    if not insecure:
+        raise fail("TLS and node keys cannot be set up yet; say --insecure to go on without them on this machine")
+
+
+def serve(
+    recipe: Annotated[Path, typer.Argument(help="A recipe's name or file; or a run directory, to resume it.")],
+    sites: Annotated[int, typer.Option(min=1, help="How many sites begin the run.")] = 2,
+    overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where sites reach this server.")] = 8000,
+    wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for the sites to join.")] = 600,
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds a site has for a round's work.")] = 3600,
+    absence: Annotated[float, typer.Option(min=1, help="Seconds a site that vanished has to come back.")] = 120,
+    folder: Annotated[Path | None, typer.Option("--out", help="Run directory; default: runs/NAME-N.")] = None,
+    insecure: InsecureFlag = False,
+) -> None:
+    """Train across sites that keep their data: starts the server, waits for `fedaction join` at each site.
+
+    The run directory gets metrics, checkpoints and what sites agree to report; no recording, no label, and none of
+    the tensors that sites keep. A server that was stopped resumes with `fedaction serve RUN_DIRECTORY`.
+    """
+    from fedaction.engines.flower.launch import check_flower
+
+    load(check_flower)
+    require_insecure(insecure, "127.0.0.1")
+    announce("loading PyTorch and the recipe")
+    from fedaction.runs.remote import ROLL, Roll, open_run
+    from fedaction.runs.sites import ELSEWHERE, PATHS
+
+    with ExitStack() as stack:
+        if (recipe / ROLL).is_file():
+            home = recipe
+        else:
+            from fedaction.runs.recipe import load_recipe, read_overrides, read_recipe
+
+            kind = {**load(read_recipe, recipe), **load(read_overrides, overrides)}.get("data", "")
+            if kind in PATHS:  # where data lie is for each site to say
+                overrides = [*overrides, f'{PATHS[kind]}=["{ELSEWHERE}"]']
+            parsed = load(load_recipe, recipe, overrides)
+            home = stack.enter_context(run_folder(folder, parsed.run.name))
+            if home.exists() and (not home.is_dir() or not is_empty(home)):
+                raise fail(
+                    f"{home} exists and is not empty; choose another --out, or resume it: fedaction serve {home}"
+                )
+            roll = Roll(count=sites, wait=wait, answer=deadline, absence=absence)
+            load(open_run, parsed, home, roll)
+        say(f"run directory: {home}", err)
+        say(f"at each site: fedaction join 127.0.0.1:{port} --data STORE --name NAME --insecure", err)
+        with show_warnings(), exit_on_refusal():
+            try:
+                result = supervise(home, port)
+            except KeyboardInterrupt:
+                warn(f"stopped; `fedaction serve {home}` resumes from the last checkpoint")
+                raise typer.Exit(130) from None
+    say(f"accuracy {result['mean']:.1%} over {len(result['clients'])} sites; {home / 'result.json'}")
+
+
+def supervise(home: Path, port: int) -> dict[str, Any]:
+    """Keeps a SuperLink and the server app running until the run is done; the run's result.
+
+    A server app that ends, or goes down with its SuperLink, is handed in again and resumes from its last checkpoint.
+    """
+    from fedaction.engines.flower.launch import start_superlink, stop, submit, wait_for_superlink, withdraw
+    from fedaction.federation.files import read_json
+    from fedaction.runs.remote import NEWS
+
+    flower = home / "flower"
+    flower.mkdir(parents=True, exist_ok=True)
+    news = follow(home / NEWS)
+    with (flower / "superlink.log").open("ab") as log:
+        link = start_superlink(flower, "127.0.0.1", port, log)
+        try:
+            wait_for_superlink(link, port)
+            number, pid, handed_in, tries = submit(flower, port, home, SERVER_APP), 0, time.monotonic(), 0
+            while True:
+                for line in next(news):
+                    kind, text, pid = line["kind"], line["text"], int(line["pid"])
+                    if kind == "done":
+                        return read_json(home / "result.json")
+                    if kind == "failed":
+                        raise ValueError(f"{text}; `fedaction serve {home}` resumes")
+                    tries = 0 if kind == "round" else tries
+                    (warn if kind == "warn" else lambda t: say(t, err))(text)
+                gone = is_gone(pid) if pid else time.monotonic() - handed_in > 120
+                if link.poll() is not None or gone:
+                    tries += 1
+                    if tries > _TRIES:
+                        raise ValueError(f"the server app ended {tries} times; {flower / 'superlink.log'} says more")
+                    if link.poll() is not None:
+                        warn("the SuperLink has ended; starting it again")
+                        link = start_superlink(flower, "127.0.0.1", port, log)
+                        wait_for_superlink(link, port)
+                    warn("the server app has ended; it resumes from its last checkpoint")
+                    withdraw(flower, number)
+                    number, pid, handed_in = submit(flower, port, home, SERVER_APP), 0, time.monotonic()
+                time.sleep(0.3)
+        finally:
+            stop(link)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process of this machine has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def follow(path: Path) -> Iterator[list[dict[str, Any]]]:
+    """The new whole lines of a file of JSON lines, each time that it is asked; those there at first are passed over."""
+    place = path.stat().st_size if path.exists() else 0
+    while True:
+        lines: list[dict[str, Any]] = []
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(place)
+                content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            place += len(whole)
+            lines = [json.loads(line) for line in whole.splitlines()]
+        yield lines
