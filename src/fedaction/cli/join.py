@@ -112,12 +112,10 @@ def _keep(address: str, data: Path, name: str, home: Path, told: tuple[str, ...]
                     what = "the SuperNode" if node.poll() is not None else "the worker"
                     warn(f"{what} has ended; starting it again in {_AGAIN:g} s")
                     time.sleep(_AGAIN)  # a server takes up to a minute to notice, and refuses a second one until then
-                    node = (
-                        start_supernode(home / "flower", address, port, secret, log)
-                        if node.poll() is not None
-                        else node
-                    )
-                    worker = work() if worker.poll() is not None else worker
+                    if node.poll() is not None:
+                        node = start_supernode(home / "flower", address, port, secret, log)
+                    if worker.poll() is not None:
+                        worker = work()
         finally:
             stop(worker)
             stop(node)

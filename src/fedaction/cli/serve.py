@@ -139,7 +139,7 @@ def is_gone(pid: int) -> bool:
 
 
 def follow(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """The new whole lines of a file of JSON lines, each time that it is asked; those there at first are passed over."""
+    """The new lines of a file of JSON lines, each time that it is asked; those there at first are passed over."""
     place = path.stat().st_size if path.exists() else 0
     while True:
         lines: list[dict[str, Any]] = []

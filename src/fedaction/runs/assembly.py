@@ -147,8 +147,13 @@ class Assembly:
             reestimate=run.statistics == "reestimate",
         )
 
-    @cached_property
+    @property
     def engine_name(self) -> Literal["sequential", "vectorised"]:
+        """See `Assembled.engine_name`."""
+        return self._engine_name
+
+    @cached_property
+    def _engine_name(self) -> Literal["sequential", "vectorised"]:
         """The engine that is used: what the recipe says or, with auto, what suits the device and the network."""
         run = self.recipe.run
         if run.engine != "auto":

@@ -135,9 +135,16 @@ class RemoteAssembly:
     recipe: Recipe
     method: Method
     exchange: Exchange
-    device: torch.device = torch.device("cpu")
-    """The server only adds; sites compute where they like."""
-    engine_name: str = "flower"
+
+    @property
+    def engine_name(self) -> str:
+        """See `Assembled.engine_name`."""
+        return "flower"
+
+    @property
+    def device(self) -> torch.device:
+        """See `Assembled.device`. The server only adds; sites compute where they like."""
+        return torch.device("cpu")
 
     @property
     def described(self) -> Mapping[str, ClientInfo]:
@@ -213,11 +220,10 @@ def carry_out(post: Post, folder: Path, tell: Callable[[News], None] = lambda _:
             known = roll.joined()
             told = json.dumps(recipe_for_sites(recipe)).encode()
             patience = Patience(answer=roll.answer, absence=roll.absence)
-            exchange = Exchange(
-                post, roll.run, told, patience, news.warn, news.tell, joined=known, closed=bool(known)
-            )
+            exchange = Exchange(post, roll.run, told, patience, news.warn, news.tell)
+            exchange.joined, exchange.closed = known, bool(known)
             news.tell(f"waiting for {roll.count} sites")
-            exchange.gather(roll.count, roll.wait)
+            exchange.gather(roll.count, roll.absence if known else roll.wait)
             if not known:
                 roll.enrol(exchange.joined).write(folder)
                 exchange.closed = True

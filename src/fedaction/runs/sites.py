@@ -9,7 +9,7 @@ from typing import Any
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.engines.base import SimulatedEngine, choose_device
-from fedaction.federation.settings import RecipeError, Settings
+from fedaction.federation.settings import FILE, RecipeError, Settings
 from fedaction.methods import METHODS
 from fedaction.methods.base import Method
 from fedaction.methods.central import Pooled
@@ -102,8 +102,4 @@ class SiteWorkshop:
 
 def _names_file(key: str, recipe: Recipe) -> bool:
     kinds = [type(recipe.run), *(type(settings) for settings in recipe.methods.values())]
-    for kind in kinds:
-        marks = kind.model_fields[key].json_schema_extra if key in kind.model_fields else None
-        if isinstance(marks, dict) and marks.get("decides") == "contents":
-            return True
-    return False
+    return any(key in kind.model_fields and kind.model_fields[key].json_schema_extra == FILE for kind in kinds)

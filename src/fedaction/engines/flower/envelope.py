@@ -47,17 +47,17 @@ class Header(BaseModel):
     """Drawn for one question alone; its answer repeats it."""
     client: Name | Literal[""] = ""
     """Whom it is for, or from; "" in a first question, when the server knows no name yet."""
-    basis: int = Field(0, ge=0, lt=1 << 53)
+    basis: int = Field(default=0, ge=0, lt=1 << 53)
     """The job whose LOCAL tensors the client starts from: the last one that was combined; 0: its first ones."""
-    oldest: int = Field(0, ge=0, lt=1 << 53)
+    oldest: int = Field(default=0, ge=0, lt=1 << 53)
     """Of LOCAL tensors, what jobs before this one have left is not needed again."""
-    text: str = Field("", max_length=MOST_TEXT)
+    text: str = Field(default="", max_length=MOST_TEXT)
     """What went wrong."""
-    proof: str = Field("", max_length=64)
+    proof: str = Field(default="", max_length=64)
     """In an answer to "hello": what only this site can say, the same throughout a run."""
-    data: str = Field("", max_length=64)
+    data: str = Field(default="", max_length=64)
     """In an answer to "hello": the same as long as the site's samples are; says nothing about them."""
-    splits: tuple[Literal["test", "validation"], ...] = Field((), max_length=2, strict=False)
+    splits: tuple[Literal["test", "validation"], ...] = Field(default=(), max_length=2, strict=False)
     """In an answer to "hello": what the client can be tested on."""
 
 

@@ -160,11 +160,17 @@ class Exchange:
         return sorted(self._nodes)
 
     def gather(self, count: int, wait: float) -> None:
-        """Waits until so many clients have joined; a ValueError where too few have after `wait` seconds."""
+        """Waits until so many clients are there; a ValueError where too few are after `wait` seconds.
+
+        A run that has begun goes on with those who are there: rounds have a quorum for that.
+        """
         end = self.now() + wait
         while len(self._nodes) < count:
             self._turn([])
             if self.now() > end:
+                if self.closed and self._nodes:
+                    self.warn(f"only {', '.join(self.present)} came back")
+                    return
                 raise ValueError(
                     f"{len(self._nodes)} of {count} sites have joined after {wait:g} s: {', '.join(self.present)}"
                 )

@@ -44,8 +44,8 @@ class SiteStore:
             content = path.read_bytes()
         except OSError as error:
             raise LostError(
-                f"client {self._client!r} has lost what it kept after job {job}: {error.strerror}; put back its state "
-                "folder from a backup, or begin a new run"
+                f"client {self._client!r} has lost what it kept after job {job}: {error.strerror}; put back its "
+                "state folder from a backup, or begin a new run"
             ) from None
         content, digest = content[:-_DIGEST], content[-_DIGEST:]
         if hashlib.sha256(content).digest() != digest:

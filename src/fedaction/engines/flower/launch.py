@@ -58,7 +58,7 @@ def check_flower() -> None:
 
 
 def flower_environment(home: Path) -> dict[str, str]:
-    """What Flower's processes are started with: no telemetry, no look for updates, and files in a folder of its own."""
+    """What Flower's processes are started with: no telemetry, no look for updates, files in a folder of its own."""
     programs = str(Path(sys.executable).parent)  # Flower starts its own programs by name
     return {
         **os.environ,

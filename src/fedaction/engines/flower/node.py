@@ -1,4 +1,4 @@
-"""Flower's long processes, as `fedaction serve` and `join` start them: `python -m fedaction.engines.flower.node ROLE ...`.
+"""Flower's long processes, as `fedaction serve` and `join` start them: `python -m THIS_MODULE ROLE ...`.
 
 ROLE is superlink or supernode; what follows is what Flower's own commands take. Two things differ. They end when
 whoever started them is gone. And a SuperNode looks for messages more often: Flower's sleeps 3 s between two looks,

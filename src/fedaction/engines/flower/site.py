@@ -187,7 +187,7 @@ class Site:
         if min(job.version, job.round, job.number, job.epochs) < 0 or job.epochs > _MOST_EPOCHS:
             raise SiteError(f"job {job.number} of round {job.round} asks for {job.epochs} epochs of {job.version}")
         plan = run.method.plan(info)
-        if job.payload.keys() != {*plan.shared}:
+        if {*job.payload} != {*plan.shared}:
             odd = sorted(job.payload.keys() ^ {*plan.shared})[0]
             raise SiteError(f"{odd!r} was sent and is not shared, or is shared and was not sent")
         for name, tensor in job.payload.items():
@@ -209,7 +209,7 @@ class Site:
         names = {name for name, scope in run.method.scopes_of(self.name).items() if scope is Scope.LOCAL}
         if basis and names:
             tree = run.store.read(basis)
-            if tree.keys() != names:
+            if {*tree} != names:
                 raise SiteError(f"what this site kept after job {basis} is of another network")
             committed[self.name] = tree
         run.engine.store.load(LocalState(committed), torch.device("cpu"))  # engines copy them to where they work
