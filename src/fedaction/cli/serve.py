@@ -88,7 +88,14 @@ def supervise(home: Path, port: int) -> dict[str, Any]:
 
     A server app that ends, or goes down with its SuperLink, is handed in again and resumes from its last checkpoint.
     """
-    from fedaction.engines.flower.launch import start_superlink, stop, submit, wait_for_superlink, withdraw
+    from fedaction.engines.flower.launch import (
+        run_files,
+        start_superlink,
+        stop,
+        submit,
+        wait_for_superlink,
+        withdraw,
+    )
     from fedaction.federation.files import read_json
     from fedaction.runs.remote import NEWS
 
@@ -99,7 +106,7 @@ def supervise(home: Path, port: int) -> dict[str, Any]:
         link = start_superlink(flower, "127.0.0.1", port, log)
         try:
             wait_for_superlink(link, port)
-            number, pid, handed_in, tries = submit(flower, port, home, SERVER_APP), 0, time.monotonic(), 0
+            number, pid, handed_in, tries = submit(flower, port, home, run_files(SERVER_APP)), 0, time.monotonic(), 0
             while True:
                 for line in next(news):
                     kind, text, pid = line["kind"], line["text"], int(line["pid"])
@@ -120,7 +127,7 @@ def supervise(home: Path, port: int) -> dict[str, Any]:
                         wait_for_superlink(link, port)
                     warn("the server app has ended; it resumes from its last checkpoint")
                     withdraw(flower, number)
-                    number, pid, handed_in = submit(flower, port, home, SERVER_APP), 0, time.monotonic()
+                    number, pid, handed_in = submit(flower, port, home, run_files(SERVER_APP)), 0, time.monotonic()
                 time.sleep(0.3)
         finally:
             stop(link)

@@ -58,11 +58,11 @@ class Roll(BaseModel):
     """The run's word, which sites know it by."""
     count: int = Field(ge=1)
     """How many sites begin it."""
-    wait: float = Field(600.0, gt=0)
+    wait: float = Field(default=600.0, gt=0)
     """Seconds that the server waits for them."""
-    answer: float = Field(3600.0, gt=0)
+    answer: float = Field(default=3600.0, gt=0)
     """See `Patience.answer`."""
-    absence: float = Field(120.0, gt=0)
+    absence: float = Field(default=120.0, gt=0)
     """See `Patience.absence`."""
     members: tuple[_Member, ...] = ()
     """Who has joined; nobody else can, once the run has begun."""
@@ -221,7 +221,7 @@ def carry_out(post: Post, folder: Path, tell: Callable[[News], None] = lambda _:
             told = json.dumps(recipe_for_sites(recipe)).encode()
             patience = Patience(answer=roll.answer, absence=roll.absence)
             exchange = Exchange(post, roll.run, told, patience, news.warn, news.tell)
-            exchange.joined, exchange.closed = known, bool(known)
+            exchange.joined, exchange.closed = dict(known), bool(known)
             news.tell(f"waiting for {roll.count} sites")
             exchange.gather(roll.count, roll.absence if known else roll.wait)
             if not known:

@@ -6,43 +6,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from fedaction.data.store import StoreWriter
 from fedaction.engines.flower.envelope import Kind
 from fedaction.engines.flower.exchange import Bounce
 from fedaction.engines.flower.site import Site
 from fedaction.runs.recipe import Recipe, parse_recipe
 from fedaction.runs.sites import SiteWorkshop
 from fedaction.runs.study import load_clients
-from fedaction.stage.federation import stage_federation
+from fedaction.stage.stores import write_stage_stores
 from tests.conftest import TINY
-
-NAMES = ("clinic", "gym", "home")
 
 
 def make_stores(folder: Path) -> dict[str, Path]:
     """A store for each place, with a layout and classes of its own."""
-    clients = stage_federation(
-        clients=3,
-        layouts=("kinect_v2", "openni_15", "kinect_v1"),
-        train=(12, 9, 15),
-        test=4,
-        actions=(3, 4, 5),
-        seed=3,
-        frames=12,
-    )
-    paths: dict[str, Path] = {}
-    for name, client in zip(NAMES, clients, strict=True):
-        assert client.info.layout is not None
-        paths[name] = folder / "stores" / name
-        with StoreWriter(paths[name], layout=client.info.layout, classes=client.info.classes) as writer:
-            for part in (client.train, client.test):
-                x = part.take(torch.arange(len(part))).numpy()
-                for row, label in enumerate(part.labels.tolist()):
-                    writer.add(x[row], label=label, name=f"{name}-{len(writer)}")
-            writer.finish()
-    return paths
+    return write_stage_stores(folder / "stores", recordings=(16, 13, 19), actions=(3, 4, 5), frames=12, seed=3)
 
 
 def make_recipe(paths: dict[str, Path], method: str, **more: Any) -> Recipe:

@@ -295,6 +295,7 @@ def test_a_server_and_sites_killed_at_any_message_resume_to_the_same_run(paths, 
         post.change = kill
         if stop is None:
             carry_out(post, tmp_path / "real")
+            assert set(Roll.read(tmp_path / "real").joined()) == set(paths)
         else:
             with pytest.raises(KeyboardInterrupt):
                 carry_out(post, tmp_path / "real")

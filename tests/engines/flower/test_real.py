@@ -1,12 +1,15 @@
 """Federations of real processes: a SuperLink and three SuperNodes on this machine, started by the commands."""
 
 import json
+import os
+import signal
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'fedaction[flower]'")
 
 from fedaction.federation.progress import Quiet
+from fedaction.runs.metrics import read_rows
 from fedaction.runs.single import SingleRun
 from tests.engines.flower.places import make_recipe, make_stores, simulated
 from tests.engines.flower.processes import Machine
@@ -30,3 +33,41 @@ def test_real_sites_come_to_the_simulated_run(tmp_path, method):
     assert result["engine"] == "flower" and set(result["clients"]) == set(paths)
     said = (tmp_path / "clinic.log").read_text()
     assert "leaves this site" in said and "bytes) come and go" in said
+
+
+def test_a_site_and_the_server_app_are_killed_and_nothing_is_lost_or_done_twice(tmp_path):
+    paths = make_stores(tmp_path)
+    recipe = make_recipe(paths, "fsar", rounds=6)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "3")
+        for name in paths:
+            machine.join(name)
+        machine.wait_for_round(1)
+        machine.kill("gym")  # its SuperNode and worker go with it
+        machine.join("gym")  # as another node: without keys Flower gives it another number
+        machine.wait_for_round(3)
+        os.kill(machine.news()[-1]["pid"], signal.SIGKILL)  # the server app; `serve` hands it in again
+        machine.wait_for_round(5)
+        machine.kill("server")  # and the SuperLink with it
+        machine.serve(resume=True)
+        machine.finish()
+    SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
+    compare(tmp_path / "simulated", machine.run)
+    assert sum("come back" in line["text"] for line in machine.news()) >= 7  # gym, then all three, twice
+
+
+def test_a_site_killed_for_good_is_refused_and_the_quorum_goes_on(tmp_path):
+    paths = make_stores(tmp_path)
+    recipe = make_recipe(paths, "fsar", rounds=4, quorum=0.6)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "3", "--absence", "2")
+        for name in paths:
+            machine.join(name)
+        machine.wait_for_round(1)
+        machine.kill("home")
+        machine.finish()
+    rows = read_rows(machine.run / "metrics.jsonl")
+    refused = {row.round for row in rows if (row.client, row.name) == ("home", "refused")}
+    combined = [row.value for row in rows if row.name == "combined"]
+    assert refused and refused <= {2, 3, 4} and combined == [1] * 4
+    assert any("'home' has gone" in line["text"] for line in machine.news())

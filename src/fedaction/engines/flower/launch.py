@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,18 +99,24 @@ def wait_for_superlink(process: subprocess.Popen[bytes], port: int, seconds: flo
     raise ValueError(f"the SuperLink did not answer within {seconds:g} s")
 
 
-def submit(home: Path, port: int, folder: Path, server: str) -> str:
+def run_files(module: str, server: str = "", client: str = "") -> dict[str, str]:
+    """The files that Flower wants of an app: with the server app of a module, or with programs in place of ours."""
+    given = {"fedaction_run/server.py": server, "fedaction_run/client.py": client}
+    return {name: given.get(name) or text.replace("{server}", module) for name, text in _FILES.items()}
+
+
+def submit(home: Path, port: int, folder: Path, files: Mapping[str, str]) -> str:
     """Hands a run in: the SuperLink starts the server app. Returns the number that Flower gives it.
 
     Args:
         home: Flower's own folder.
         port: of the SuperLink.
         folder: the run's directory, which the server app is told of.
-        server: the module that has the server app.
+        files: the app's, see `run_files`.
     """
     app = home / "app"
-    for name, text in _FILES.items():
-        write_atomically(app / name, text.replace("{server}", server).encode())
+    for name, text in files.items():
+        write_atomically(app / name, text.encode())
     settings = f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
     settings += f'address = "127.0.0.1:{port}"\ninsecure = true\n'
     write_atomically(home / "config.toml", settings.encode())

@@ -13,6 +13,7 @@ versions that the extra allows.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -62,17 +63,30 @@ class Worker:
         self._client = self._connect(auth)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Answers messages until it is told to stop."""
+        """Answers messages until it is told to stop.
+
+        A SuperNode has one message at a time. Whoever gets a new one while still fetching another will never have
+        that: Flower forgets to take back a message whose run was ended while it came.
+        """
         request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP], agentapp_fab_hashes=[])
+        task: _Task | None = None
         while not until():
             try:
                 acquired = self._client.AcquireTask(request)
                 if acquired.HasField("task") and acquired.token:
-                    self._work(acquired.token)
-                    continue
+                    if task is not None:
+                        task.leave()
+                    task = _Task(self._connect(RuntimeTokenHttpInterceptor(acquired.token)))
             except (httpx.HTTPError, RuntimeError) as error:
                 self._log(f"the SuperNode does not answer: {type(error).__name__}: {error}")
-            time.sleep(self._poll)
+            if task is None:
+                time.sleep(self._poll)
+            elif task.fetched.wait(self._poll):
+                try:
+                    task.finish(self._answer)
+                except (httpx.HTTPError, RuntimeError) as error:
+                    self._log(f"a message could not be answered: {type(error).__name__}: {error}")
+                task = None
 
     def close(self) -> None:
         """Ends the connection."""
@@ -87,19 +101,40 @@ class Worker:
             retry_invoker=make_simple_http_retry_invoker(),
         )
 
-    def _work(self, token: str) -> None:
-        """One message: fetch it, answer it, hand the answer over."""
-        client, context = self._connect(RuntimeTokenHttpInterceptor(token)), None
-        status, details = SubStatus.FAILED, "the site's worker failed"
-        heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
-        heart.start()
+
+class _Task:
+    """One message: it is fetched at once, in a thread of its own, answered, and its answer handed over."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self._input, self._error = client, None, None
+        self.fetched = threading.Event()
+        self._heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
+        self._heart.start()
+        threading.Thread(target=self._fetch, daemon=True).start()
+
+    def _fetch(self) -> None:
         try:
-            message, context, _, _ = pull_task_input(client)
-            reply = Message(wrap(self._answer(unwrap(message.content))), reply_to=message)
-            push_message(client, reply, context)
+            self._input = pull_task_input(self._client)
+        except Exception as error:  # it is raised again where somebody waits
+            self._error = error
+        self.fetched.set()
+
+    def finish(self, answer: Callable[[bytes], bytes]) -> None:
+        """Answers what was fetched."""
+        context, status, details = None, SubStatus.FAILED, "the site's worker failed"
+        try:
+            if self._input is None:
+                raise RuntimeError(f"it could not be fetched: {self._error}")
+            message, context, _, _ = self._input
+            reply = Message(wrap(answer(unwrap(message.content))), reply_to=message)
+            push_message(self._client, reply, context)
             status, details = SubStatus.COMPLETED, ""
         finally:
-            push_task_output(client=client, context=context, sub_status=status, details=details)
-            if heart.is_running:
-                heart.stop()
-            client.close()
+            push_task_output(client=self._client, context=context, sub_status=status, details=details)
+            self.leave()
+            self._client.close()
+
+    def leave(self) -> None:
+        """Nobody waits for it any more; Flower notices that its heart has stopped."""
+        if self._heart.is_running:
+            self._heart.stop()
