@@ -13,6 +13,7 @@ from torch import nn
 import fedaction as fa
 from fedaction.federation.progress import Quiet
 from fedaction.federation.settings import RecipeError
+from fedaction.methods.given import BASELINES
 
 N = 90
 Y = np.arange(N) % 3
@@ -147,8 +148,9 @@ def test_any_layer_trains_the_same_whatever_the_cores(kind, sites, tmp_path):
     assert runs[0].result["method"] == kind.__name__.lower()
 
 
-def test_both_engines_give_the_same(sites, tmp_path):
-    runs = [fa.run(Convolved, sites, engine=e, out=tmp_path / e, **QUICK) for e in ("sequential", "vectorised")]
+@pytest.mark.parametrize("kind", [Convolved, Recurrent])
+def test_both_engines_give_the_same(kind, sites, tmp_path):
+    runs = [fa.run(kind, sites, engine=e, out=tmp_path / e, **QUICK) for e in ("sequential", "vectorised")]
     losses = [run.metrics("loss", "train")[2] for run in runs]
     np.testing.assert_allclose(losses[0], losses[1], atol=1e-4)
 
@@ -211,6 +213,16 @@ def test_built_in_methods_and_data_from_python(tmp_path, sites):
         "fedavg", vectors, backbone="perceptron", model_features=8, model_hidden=8, out=tmp_path / "v", **QUICK
     )
     assert {*run.accuracy} == {"anna", "ben", "clinic"}
+
+
+def test_every_baseline_trains_a_network_of_ones_own(sites, tmp_path):
+    run = fa.run(Convolved, sites, baselines=BASELINES, out=tmp_path / "run", **{**QUICK, "rounds": 1})
+    assert {*run.baselines} == {*BASELINES}
+    for baseline in run.baselines.values():
+        if baseline.result["method"] != "central":  # whose network is everybody's
+            assert "body.0.weight" in baseline.network("ben").module.state_dict()
+    stacked = {**QUICK, "rounds": 1, "engine": "vectorised"}
+    fa.run(Convolved, sites, baselines=["fedbn", "pfedme", "fedema"], out=tmp_path / "stacked", **stacked)
 
 
 class Wrong(nn.Module):

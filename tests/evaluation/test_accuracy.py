@@ -8,7 +8,7 @@ import torch
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.samples import Examples
-from fedaction.evaluation.accuracy import confusion, score_confusion, wilson
+from fedaction.evaluation.accuracy import confusion, interval_of_clients, mean_interval, score_confusion, wilson
 from fedaction.evaluation.site import Answers, Question, evaluate_answers
 from fedaction.federation.seeds import generator
 
@@ -68,3 +68,13 @@ def test_a_site_reports_scores_and_how_many_samples_they_are_of():
     assert (report.metrics["accuracy"], report.metrics["balanced_accuracy"]) == (0.9, 0.5)
     assert report.metrics["macro_f1"] == pytest.approx(18 / 19 / 2)
     assert (report.n, report.interval) == (10, wilson(0.9, 10))
+
+
+def test_clients_that_share_a_test_are_one_test():
+    low, high = wilson(0.7, 50)
+    assert mean_interval([(0.6, 50), (0.8, 50)], ["same", "same"]) == pytest.approx((low, high))
+    alone = mean_interval([(0.6, 50), (0.8, 50)])
+    assert low < alone[0] and alone[1] < high  # as if the samples were twice as many
+    mixed = interval_of_clients({"a": 0.7, "b": 0.7, "c": 0.7}, dict.fromkeys("abc", 50), {"a": "x", "b": "x"})
+    assert mixed == pytest.approx((0.7 - (0.7 - low) * 5**0.5 / 3, 0.7 + (high - 0.7) * 5**0.5 / 3))
+    assert interval_of_clients({"a": 0.7}, {}, {}) is None

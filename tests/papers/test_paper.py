@@ -26,6 +26,8 @@ from fedaction.papers.item import Item
 from fedaction.report import run_and_report
 from tests.papers.command import app, call
 
+pytestmark = pytest.mark.xdist_group("fsar paper")  # what its first test makes, all use
+
 BOTH = {item.name: item for item in (*FSAR.items, *FDARN.items)}
 STAGE = tuple(f"stage-{i}-openni_15" for i in range(5))
 LEFT_OUT = {
@@ -368,7 +370,7 @@ def test_a_run_that_is_not_whole_is_not_taken_for_one(made, tmp_path):
         (("fsar/table1", "--seeds", "1,1"), "--seeds names a seed twice"),
         (("fsar/table1", "--set", "lr"), "--set takes key=value, got 'lr'"),
         (("fsar/table1", "--set", "lr=-1"), "lr: Input should be greater than 0"),
-        (("fsar/table1", "--engine", "warp"), "engine: Input should be 'sequential' or 'vectorised'"),
+        (("fsar/table1", "--engine", "warp"), "engine: Input should be 'sequential', 'vectorised' or 'auto'"),
     ],
 )
 def test_errors_say_what_is_wrong_and_leave_nothing(tmp_path, arguments, words):

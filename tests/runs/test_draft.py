@@ -14,6 +14,7 @@ from fedaction.data.features import save_features
 from fedaction.data.features.store import FeatureSet, Modality
 from fedaction.data.layout import layout
 from fedaction.data.samples import in_memory
+from fedaction.data.signals.store import SignalWriter
 from fedaction.data.store import StoreWriter
 from fedaction.federation.seeds import numpy_generator
 from fedaction.runs.draft import KINDS, _schedule, draft_recipe
@@ -69,8 +70,8 @@ def test_two_sites_with_two_layouts_get_fsar_and_hold_out_people_and_the_recipe_
     assert [client["client"] for client in said["clients"]] == ["clinic", "studio"]
     text = (tmp_path / "mine.toml").read_text()
     keys = tomllib.loads(text)
-    assert (keys["method"], keys["store_paths"], keys["store_test"]) == ("fsar", ["clinic", "studio"], 0.3)
-    assert "store_by" not in keys and keys["rounds"] == 60 and keys["batch_size"] == 16
+    assert (keys["method"], keys["store_paths"], keys["test_share"]) == ("fsar", ["clinic", "studio"], 0.3)
+    assert "store_by" not in keys and keys["rounds"] == 80 and keys["batch_size"] == 16
     for words in ("24 recordings, 3 classes, 3 people, openni_15", "Hold-out subjects", '# stop = "converged"'):
         assert words in text
     for client in load_clients(load_recipe("mine.toml")).values():
@@ -91,7 +92,9 @@ def test_what_a_draft_proposes_in_its_comments_works(tmp_path):
 
 def test_one_dataset_is_dealt_by_person_or_where_nobody_is_named_in_shares(tmp_path):
     named = draft_recipe([skeletons(tmp_path / "named", "kinect_v2", 1, people=3)], "mine")
-    assert tomllib.loads(named.text)["store_by"] == "subject" and len(named.clients) == 3
+    keys = tomllib.loads(named.text)
+    assert (keys["store_by"], keys["hold_out"]) == ("subject", 1) and len(named.clients) == 2
+    assert {*named.clients[0].test.subjects} == {"p2"} == {*named.clients[1].test.subjects}
     nameless = draft_recipe([skeletons(tmp_path / "nameless", "kinect_v2", 1, people=0)], "mine")
     keys = tomllib.loads(nameless.text)
     assert (keys["store_by"], keys["store_clients"], len(nameless.clients)) == ("iid", 4, 4)
@@ -108,10 +111,10 @@ PEOPLE = [f"p{number}" for number in range(8)]
 @pytest.mark.parametrize(
     ("people", "method", "expected"),
     [
-        ([PEOPLE, PEOPLE], "fdarn", {"feature_by": "subject", "feature_holdout": 2}),
-        ([PEOPLE[:4], PEOPLE[4:]], "fdarn", {"feature_by": "subject", "feature_test": 0.25}),
+        ([PEOPLE, PEOPLE], "fdarn", {"feature_by": "subject", "hold_out": 2}),
+        ([PEOPLE[:4], PEOPLE[4:]], "fdarn", {"feature_by": "subject", "test_share": 0.25}),
         ([[], PEOPLE], "fdarn", {"feature_by": "equal", "feature_deal": "all", "feature_clients": 4}),
-        ([PEOPLE], "fedavg", {"feature_by": "subject", "feature_holdout": 2}),
+        ([PEOPLE], "fedavg", {"feature_by": "subject", "hold_out": 2}),
     ],
 )
 def test_features_get_a_method_by_their_modalities_and_run(tmp_path, monkeypatch, people, method, expected):
@@ -148,7 +151,7 @@ def test_a_name_with_a_line_break_cannot_add_a_key(tmp_path):
     store = skeletons(tmp_path / 'a\nrounds = 1\n"x', "kinect_v2", 1)
     draft = draft_recipe([store], "my\nlr = 9")
     keys = tomllib.loads(draft.text)
-    assert keys["rounds"] == 60 and keys["lr"] == 0.02 and keys["store_paths"] == [store.as_posix()]
+    assert keys["rounds"] == 80 and keys["lr"] == 0.01 and keys["store_paths"] == [store.as_posix()]
 
 
 @pytest.mark.parametrize(
@@ -158,8 +161,23 @@ def test_a_schedule_gives_the_middle_client_the_steps_that_were_measured(samples
     clients = [make_client(number) for number in range(3)]
     sizes = (9, samples, 10**6)
     sized = [replace(c, info=replace(c.info, samples=n)) for c, n in zip(clients, sizes, strict=True)]
-    assert _schedule(sized, steps=2160) == (samples, batch, 60, epochs)
+    assert _schedule(sized, 2880, 80) == (samples, batch, 80, epochs)
 
 
 def test_every_kind_of_store_has_a_name_of_its_own():
     assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+def test_signals_are_averaged_and_two_devices_get_fdarn(tmp_path):
+    for device, channels in (("watch", 3), ("phone", 6)):
+        rng = numpy_generator(0, "tests", device)
+        with SignalWriter(tmp_path / device) as writer:
+            for n in range(24):
+                values = rng.standard_normal((96, channels)).astype(np.float32)
+                writer.add(values, label=("sit", "walk", "wave")[n % 3], name=f"take-{n}", subject=f"p{n // 6}")
+            names = [f"c{n}" for n in range(channels)]
+            writer.finish(channels=names, rate_hz=32.0, device=device, window=32, hop=32)
+    one = tomllib.loads(draft_recipe([tmp_path / "watch"], "mine").text)
+    assert (one["method"], one["data"], one["hold_out"]) == ("fedavg", "signals", 1)
+    two = draft_recipe([tmp_path / "watch", tmp_path / "phone"], "mine")
+    assert tomllib.loads(two.text)["method"] == "fdarn" and {c.info.group for c in two.clients} == {"watch", "phone"}

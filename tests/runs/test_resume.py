@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("resume")  # what its first test makes, all use
+
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ENGINES = ["sequential", "vectorised"]
 ROUNDS = 6
@@ -147,7 +149,8 @@ def parts_in(folder: Path) -> list[Path]:
 # Killed
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+# Which engine trained makes no difference to files; the other one is in the long run.
+@pytest.mark.parametrize("engine", [ENGINES[0], pytest.param(ENGINES[1], marks=pytest.mark.slow)])
 def test_killed_before_its_first_second_third_and_every_further_change_of_a_file(
     engine, whole, launcher, recipe, tmp_path
 ):

@@ -1,7 +1,8 @@
 """Ready callbacks for `fedaction.run(..., callbacks=[...])`; each needs a package that does not come with this one.
 
 A callback of your own is any object with `on_round(rows)`; `on_start(method, seed, folder)` and `on_end()` are called
-where it has them. A row has round, client ("" for the whole run), group, split, name and value.
+where it has them, the latter also after an interruption. A row has round, client ("" for the whole run), group,
+split, name and value.
 """
 
 # None of the three has type stubs.
@@ -56,7 +57,7 @@ class MLflow:
     """Logs every metric to MLflow, a run for each method and seed. Needs the package mlflow."""
 
     def __init__(self, experiment: str = "fedaction", uri: str | Path | None = None) -> None:
-        """`uri`: the tracking server or folder; default: MLflow's own (MLFLOW_TRACKING_URI, else ./mlruns)."""
+        """`uri`: where MLflow keeps runs, such as sqlite:///mlflow.db; default: its own (MLFLOW_TRACKING_URI)."""
         try:
             import mlflow
         except ImportError:

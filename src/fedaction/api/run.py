@@ -137,7 +137,7 @@ def _own_kinds(name: str, own: type[Method], values: dict[str, Any]) -> dict[str
     odd = [key for key in values if key in NetworkSettings.model_fields and key != "buffers"]
     if odd and reads_network:
         raise RecipeError(f"{odd[0]} is a key of this package's networks, and {name} builds its own: leave it out")
-    if reads_network:
+    if reads_network or values["baselines"]:
         values.setdefault("buffers", "average")  # plain averaging is of all that a network has
     known = own.settings_type.model_fields
     settings = own.settings_type(**{key: value for key, value in values.items() if key in known})

@@ -37,6 +37,7 @@ from fedaction.cli.export import export
 from fedaction.cli.features import features
 from fedaction.cli.init import init
 from fedaction.cli.join import join
+from fedaction.cli.keys import keys_app
 from fedaction.cli.paper import paper
 from fedaction.cli.predict import predict
 from fedaction.cli.recipes import recipes
@@ -55,6 +56,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
+app.add_typer(keys_app, name="keys")
 
 
 @app.callback(invoke_without_command=True)

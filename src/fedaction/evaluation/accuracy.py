@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -66,17 +66,37 @@ def wilson(accuracy: float, n: float) -> tuple[float, float]:
     return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
-def mean_interval(tests: Sequence[tuple[float, int]]) -> tuple[float, float]:
+def mean_interval(tests: Sequence[tuple[float, int]], which: Sequence[object] = ()) -> tuple[float, float]:
     """A 95 % interval of the mean over clients of accuracies, 0 to 1, each with the number of its test samples.
 
-    Each side is the root of the summed squares of the clients' own sides, over their number (Zou and Donner, 2008).
-    Of one client it is Wilson's.
+    Each side is the root of the summed squares of the tests' own sides, over their number (Zou and Donner, 2008).
+    Of one test it is Wilson's. `which` is equal for clients that are tested on the same samples: theirs is one test,
+    of their mean accuracy, which counts as often as there are of them.
     """
+    shared: dict[object, list[tuple[float, int]]] = {}
+    for place, test in enumerate(tests):
+        shared.setdefault(which[place] if which else place, []).append(test)
     mean = sum(value for value, _ in tests) / len(tests)
-    bounds = [wilson(value, n) for value, n in tests]
-    below = math.hypot(*(value - low for (value, _), (low, _) in zip(tests, bounds, strict=True)))
-    above = math.hypot(*(high - value for (value, _), (_, high) in zip(tests, bounds, strict=True)))
-    return mean - below / len(tests), mean + above / len(tests)
+    below: list[float] = []
+    above: list[float] = []
+    for same in shared.values():
+        value = sum(value for value, _ in same) / len(same)
+        low, high = wilson(value, same[0][1])
+        below.append(len(same) * (value - low))
+        above.append(len(same) * (high - value))
+    return mean - math.hypot(*below) / len(tests), mean + math.hypot(*above) / len(tests)
+
+
+def interval_of_clients(
+    accuracies: Mapping[str, float], n: Mapping[str, int], tests: Mapping[str, str]
+) -> tuple[float, float] | None:
+    """The interval of a mean over clients; None where somebody's number of test samples is not known.
+
+    `tests` is equal for clients that are tested on the same samples; who is not in it has a test of its own.
+    """
+    known = [(value, n.get(client, 0)) for client, value in accuracies.items()]
+    which = [tests.get(client) or (client,) for client in accuracies]
+    return mean_interval(known, which) if known and all(count for _, count in known) else None
 
 
 def by_recording(scores: Tensor, y: Tensor, recording: Tensor) -> float:

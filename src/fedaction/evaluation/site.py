@@ -5,6 +5,7 @@ A new metric, or a new kind of evidence, is one entry in `METRICS` or `EVIDENCE`
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from fedaction.federation.tree import Tree
 CLIP_SECONDS = 4.0
 """How long the report plays a sequence: sequences of any duration are resized to one number of frames."""
 
-Kind = Literal["confusion", "topology", "samples"]
+Kind = Literal["confusion", "topology", "samples", "test"]
 
 
 @dataclass(frozen=True)
@@ -180,10 +181,20 @@ def _samples(answers: Answers, question: Question) -> list[dict[str, Any]] | Non
     ]
 
 
+def _test(answers: Answers, question: Question) -> str:
+    """What is equal for clients of a group that are tested on the same samples; "" where people are not known."""
+    test = answers.client.test
+    if not test.subjects:
+        return ""
+    text = repr((answers.client.info.group, test.subjects, test.labels.tolist()))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
 EVIDENCE: dict[Kind, Callable[[Answers, Question], Any]] = {
     "confusion": _confusion,
     "topology": _topology,
     "samples": _samples,
+    "test": _test,
 }
 """What a report may show beside numbers, by kind; None or nothing where a client has nothing for one."""
 

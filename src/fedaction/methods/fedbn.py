@@ -7,7 +7,7 @@ from torch import nn
 from fedaction.data.client import ClientInfo
 from fedaction.federation.scope import LOCAL, Rule, ScopeTable
 from fedaction.methods.base import Method
-from fedaction.models.layers import BatchNorm
+from fedaction.models.statistics import norms_of
 
 
 class FedBN(Method):
@@ -22,7 +22,7 @@ class FedBN(Method):
     def build(self, client: ClientInfo) -> nn.Module:
         """The network, which must normalise over batches."""
         network = super().build(client)
-        if not any(isinstance(layer, BatchNorm) for layer in network.modules()):
+        if not norms_of(network):
             raise ValueError("fedbn keeps batch normalisations local; this network has none: set model_norm = true")
         return network
 

@@ -15,7 +15,6 @@ from fedaction.federation.scope import ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Net
 from fedaction.methods.memory import RULE, kept_name, with_memory
-from fedaction.methods.network import build_network
 from fedaction.methods.settings import NetworkSettings
 
 
@@ -36,7 +35,7 @@ class FedEMA(Method):
 
     def build(self, client: ClientInfo) -> nn.Module:
         """The backbone, room for its last own weights, how far they moved, and the client's scale lambda."""
-        network = build_network(client, self.settings)
+        network = super().build(client)
         left_out = ("classifier", "data_norm", "topology")
         names = [n for n, t in tensors_of(network).items() if t.requires_grad and not n.startswith(left_out)]
         return with_memory(network, names, ("moved", "scale"))

@@ -38,9 +38,14 @@ def average_network(name: str, build: Callable[[ClientInfo], nn.Module]) -> type
 
 
 def with_network(kind: type[Method], owner: type[Method], settings: Any) -> type[Method]:
-    """A method that trains the network of another, `owner` with its settings, as that one builds it."""
+    """A method that trains the network of another, `owner` with its settings, as that one builds it.
+
+    What the method itself adds to a network (what clients keep of it, say) it adds to that one.
+    """
 
     def build_own(self: Method, client: ClientInfo) -> nn.Module:
         return owner(self.clients.values(), settings).build(client)
 
-    return type(kind.__name__, (kind,), {"build": build_own, "__module__": kind.__module__})
+    below = type("Given", (Method,), {"build": build_own})
+    # Between the method and what all methods have, whose `build` it calls.
+    return type(kind.__name__, (kind, below), {"__module__": kind.__module__})  # pyright: ignore[reportGeneralTypeIssues]

@@ -12,7 +12,6 @@ from fedaction.federation.scope import ScopeTable
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.memory import RULE, kept_name, with_memory
-from fedaction.methods.network import build_network
 from fedaction.methods.settings import NetworkSettings
 
 
@@ -39,7 +38,7 @@ class MOON(Method):
 
     def build(self, client: ClientInfo) -> nn.Module:
         """The backbone, and room for its previous shared tensors."""
-        network = build_network(client, self.settings)
+        network = super().build(client)
         left_out = ("classifier", "topology.A")
         return with_memory(network, [n for n in tensors_of(network) if not n.startswith(left_out)])
 

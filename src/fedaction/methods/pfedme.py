@@ -17,7 +17,6 @@ from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.inner import gradient
 from fedaction.methods.memory import RULE, kept_name, with_memory
-from fedaction.methods.network import build_network
 from fedaction.methods.settings import NetworkSettings
 
 
@@ -48,7 +47,7 @@ class PFedMe(Method):
 
     def build(self, client: ClientInfo) -> nn.Module:
         """The network, and room for the personal one."""
-        network = build_network(client, self.settings)
+        network = super().build(client)
         return with_memory(network, [n for n, t in tensors_of(network).items() if t.requires_grad])
 
     def scopes(self) -> ScopeTable:

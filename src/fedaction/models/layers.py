@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedaction.models.recurrent import write_out
+
 
 class TwoForm(nn.Module):
     """A layer with a plain and a stacked form."""
@@ -24,10 +26,12 @@ class TwoForm(nn.Module):
 
 
 def use_stacked_form(module: nn.Module, stacked: bool = True) -> nn.Module:
-    """Switches every two-form layer of a network, and returns the network."""
+    """Switches every two-form layer of a network, and returns the network; torch's recurrent ones are written out."""
     for layer in module.modules():
         if isinstance(layer, TwoForm):
             layer.stacked = stacked
+        elif stacked and isinstance(layer, nn.RNNBase):
+            write_out(layer)
     return module
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
-from fedaction.evaluation.accuracy import mean_interval
+from fedaction.evaluation.accuracy import interval_of_clients
 from fedaction.methods.central import EVERYONE
 from fedaction.runs.metrics import read_rows, read_seconds
 
@@ -111,13 +111,11 @@ def _put_back(
         )
     of_the_end = ("balanced_accuracy", "macro_f1", "rise", "never", "std", "bytes_up", "bytes_down")
     clients = {name: fmean(test.clients[name] for test in found) for name in found[0].clients}
-    n = result.get("n", {})
-    known = [(value, n[name]) for name, value in clients.items() if name in n]
     return {
         **result,
         **dict.fromkeys(of_the_end),
         "clients": clients,
         "mean": fmean(clients.values()),
-        "interval": mean_interval(known) if len(known) == len(clients) else None,
+        "interval": interval_of_clients(clients, result.get("n", {}), result.get("tests", {})),
         "seconds": fmean(test.time for test in found),
     }

@@ -29,7 +29,7 @@ def tell_start(callbacks: Sequence[Any], method: str, seed: int, folder: Path) -
 
 
 def tell_end(callbacks: Sequence[Any]) -> None:
-    """Tells those who want to know that a run is done."""
+    """Tells those who want to know that a run is done, or was interrupted."""
     for callback in callbacks:
         if hasattr(callback, "on_end"):
             callback.on_end()

@@ -16,16 +16,19 @@ from typing import Any
 
 from fedaction.data.client import ClientData
 from fedaction.data.features.store import FeatureSet, is_feature_store, load_features
+from fedaction.data.signals.store import SignalSet, is_signal_store, load_signals
 from fedaction.data.sources import SOURCES
 from fedaction.data.sources.base import Tell
 from fedaction.data.store import is_store, load
 from fedaction.federation.settings import to_toml
 from fedaction.runs.recipe import parse_recipe
 
-_SKELETON_STEPS = 2160
-"""Local steps of the middle client (kard, 270 training recordings) of the recipe fsar/real: 240 epochs."""
+_SKELETON_STEPS = 2880
+"""Local steps of the middle client (kard, 270 training recordings) of the recipe fsar/real: 320 epochs."""
 _FEATURE_STEPS = 480
 """Local steps of each client (108 training samples) of the recipe fdarn/utd: 120 epochs."""
+_SIGNAL_STEPS = 560
+"""Local steps of the middle client (216 windows) of the recipe signals/wrist: 80 epochs."""
 _SHARES = 4  # clients of a store that does not say who is who
 
 
@@ -106,8 +109,8 @@ def _kind_of(stores: Sequence[Path]) -> StoreKind:
         kind = next((kind for kind in KINDS if kind.is_kind(store)), None)
         if kind is None:
             raise ValueError(
-                f"{store} is no store: `fedaction data import` makes one of skeletons, `fedaction features` one of "
-                "wearables, sounds and video"
+                f"{store} is no store: `fedaction data import` makes one of skeletons or wearables, `fedaction "
+                "features` one of sounds, video and what else has features"
             )
         kinds.setdefault(kind.name, store)
     if len(kinds) > 1:
@@ -135,7 +138,11 @@ def _skeleton_data(paths: Sequence[Path]) -> tuple[list[str], Section]:
         comments.append("One client for each dataset.")
     elif (people := _countable(stores[0].subjects)) > 1:
         keys["store_by"] = "subject"
-        comments.append(f"One client for each of {people} people; a client is tested on its own person's recordings.")
+        if held := _quarter(people, 2):
+            keys["hold_out"] = held
+            comments.append(f"One client for each of {people - held} people.")
+        else:
+            comments.append(f"One client for each of {people} people, tested on that person's own recordings.")
     else:
         keys |= {"store_by": "iid", "store_clients": _SHARES}
         comments.append(f"Nobody says who is who: {_SHARES} clients with equal shares, drawn at random.")
@@ -144,13 +151,16 @@ def _skeleton_data(paths: Sequence[Path]) -> tuple[list[str], Section]:
         keys["store_protocol"] = "cross_subject" if "cross_subject" in shared else min(shared)
         comments.append("The test is the datasets' own.")
     else:
-        keys["store_test"] = 0.3
         known = len(stores) > 1 and all(_countable(item.subjects) > 1 for item in stores)
-        comments.append(
-            "Hold-out subjects: three tenths of the recordings, whole people, whom nobody trains on."
-            if known
-            else "Three tenths of the recordings are for test; of whole people where a client knows several."
-        )
+        if "hold_out" in keys:
+            comments.append(_HELD.format(keys["hold_out"]))
+        else:
+            keys["test_share"] = 0.3
+            comments.append(
+                "Hold-out subjects: three tenths of the recordings, whole people, whom nobody trains on."
+                if known
+                else "Three tenths of the recordings are for test; of whole people where a client knows several."
+            )
     keys["frames"] = 50
     return about, Section(keys, comments)
 
@@ -165,12 +175,12 @@ def _skeleton_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
             "Beside it plain averaging, each client alone, a ridge classifier and the commonest class.",
         ],
     )
-    size, batch, rounds, epochs = _schedule(clients, steps=_SKELETON_STEPS)
+    size, batch, rounds, epochs = _schedule(clients, _SKELETON_STEPS, 80)
     training = Section(
-        {"rounds": rounds, "local_epochs": epochs, "batch_size": batch, "lr": 0.02}
+        {"rounds": rounds, "local_epochs": epochs, "batch_size": batch, "lr": 0.01}
         | {"model_width": 16, "model_last": 0, "model_projection": 0, "model_units": [4, 3, 3]},
         [
-            "As long as five public datasets of some hundreds of recordings took to their end (docs/fsar.md): 60",
+            "As long as five public datasets of some hundreds of recordings took to their end (docs/fsar.md): 80",
             f"rounds, {_SKELETON_STEPS} local steps at the middle one. Here the middle client trains on {size};",
             "that it is enough for your data has not been measured. The network is ST-GCN at FSAR's quarter width.",
         ],
@@ -188,32 +198,44 @@ def _feature_data(paths: Sequence[Path]) -> tuple[list[str], Section]:
         f"{_people(item.subjects)}"
         for path, item in zip(paths, stores, strict=True)
     ]
-    keys: dict[str, Any] = {"data": "features", "feature_paths": [path.as_posix() for path in paths]}
+    return about, _deal("feature", "modality", paths, stores, all(_countable(item.subjects) for item in stores))
+
+
+def _deal(
+    kind: str, unit: str, paths: Sequence[Path], stores: Sequence[FeatureSet | SignalSet], known: bool
+) -> Section:
+    """Keys that deal features or signals: by person where people are `known`, with a quarter of them held out.
+
+    `kind` is what the keys begin with, `unit` what people differ in where there are several stores.
+    """
+    keys: dict[str, Any] = {"data": f"{kind}s", f"{kind}_paths": [path.as_posix() for path in paths]}
     comments = ["Relative paths are looked up from where the command runs."]
     held = _hold_out(stores)
-    if not held and not all(_countable(item.subjects) for item in stores):
-        keys |= {"feature_by": "equal", "feature_deal": "all", "feature_clients": _SHARES, "feature_test": 0.25}
+    if not held and not known:
+        keys |= {f"{kind}_by": "equal", f"{kind}_deal": "all", f"{kind}_clients": _SHARES, "test_share": 0.25}
         comments.append(f"{_SHARES} clients of each store with equal shares, since not all say who is who.")
-        return about, Section(keys, comments)
-    keys |= {"feature_by": "subject", "feature_deal": "alternate"}
-    comments.append("One client for each person" + (", with one modality each." if len(paths) > 1 else "."))
+        return Section(keys, comments)
+    keys |= {f"{kind}_by": "subject", f"{kind}_deal": "alternate"}
+    comments.append("One client for each person" + (f", with one {unit} each." if len(paths) > 1 else "."))
     if held:
-        keys["feature_holdout"] = held
-        comments.append(f"Hold-out subjects: the last {held} by name are nobody's client, and everybody's test.")
+        keys["hold_out"] = held
+        comments.append(_HELD.format(held))
     else:
-        keys["feature_test"] = 0.25
+        keys["test_share"] = 0.25
         comments.append("Each client is tested on a quarter of its own samples: on people it knows.")
-    return about, Section(keys, comments)
+    return Section(keys, comments)
 
 
-def _hold_out(stores: Sequence[FeatureSet]) -> int:
+def _hold_out(stores: Sequence[FeatureSet | SignalSet]) -> int:
     """How many people can be everybody's test: a quarter, where all stores have the same and enough are left."""
     people = {frozenset(item.subjects) for item in stores}
-    if len(people) > 1:
-        return 0
-    count = len(next(iter(people)))  # nobody, where they are not known
-    held = max(1, round(count / 4))
-    return held if count - held >= 2 * len(stores) else 0
+    return _quarter(len(next(iter(people))), 2 * len(stores)) if len(people) == 1 else 0
+
+
+def _quarter(people: int, least: int) -> int:
+    """A quarter of the people, at least one; 0 where fewer than `least` others would be left."""
+    held = max(1, round(people / 4))
+    return held if people - held >= least else 0
 
 
 def _feature_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
@@ -229,7 +251,7 @@ def _feature_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
     method = Section(
         keys, [_plain(why), "Each client alone, a ridge classifier and the commonest class stand beside them."]
     )
-    size, batch, rounds, epochs = _schedule(clients, steps=_FEATURE_STEPS)
+    size, batch, rounds, epochs = _schedule(clients, _FEATURE_STEPS, 60)
     training = Section(
         {"rounds": rounds, "local_epochs": epochs, "batch_size": batch, "lr": 0.05, "clip_norm": 2.0}
         | ({"clip_by": "module"} if len(groups) > 1 else {})
@@ -243,19 +265,55 @@ def _feature_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
     return method, training
 
 
+# Signals
+
+
+def _signal_data(paths: Sequence[Path]) -> tuple[list[str], Section]:
+    stores = [load_signals(path) for path in paths]
+    about = [
+        f"{path.name}: {len(item)} recordings of {item.device or 'inertial'} ({', '.join(item.channels)}), "
+        f"{len(item.classes)} classes, {_people(item.subjects)}"
+        for path, item in zip(paths, stores, strict=True)
+    ]
+    return about, _deal("signal", "device", paths, stores, all(item.subjects for item in stores))
+
+
+def _signal_method(clients: Sequence[ClientData]) -> tuple[Section, Section]:
+    groups = sorted({client.info.group for client in clients})
+    method = Section(
+        {"method": "fdarn", "baselines": ["fedavg_within"]} if len(groups) > 1 else {"method": "fedavg"},
+        [
+            _plain(f"FDARN: clients wear different devices ({', '.join(groups)}); beside it, averages over each.")
+            if len(groups) > 1
+            else "Federated averaging of a small convolutional network: all clients wear one device.",
+            "Each client alone, a ridge classifier and the commonest class stand beside it.",
+        ],
+    )
+    size, batch, rounds, epochs = _schedule(clients, _SIGNAL_STEPS, 40)
+    training = Section(
+        {"rounds": rounds, "local_epochs": epochs, "batch_size": batch, "lr": 0.05},
+        [
+            f"As long as the people of signals/wrist train (docs/data.md): 40 rounds, {_SIGNAL_STEPS} local steps.",
+            f"Here the middle client has {size} windows; that it is enough for your data has not been measured.",
+        ],
+    )
+    return method, training
+
+
 # What they share
 
+_HELD = "Hold-out subjects: the last {} by name are nobody's client, and everybody's test."
 
-def _schedule(clients: Sequence[ClientData], steps: int) -> tuple[int, int, int, int]:
+
+def _schedule(clients: Sequence[ClientData], steps: int, rounds: int) -> tuple[int, int, int, int]:
     """The middle client's training samples; batch size, rounds, local epochs that give it about so many local steps.
 
-    Sixty rounds is what the recipes take that these steps are from. Small clients have small batches, so that an
-    epoch has several steps; many epochs in a round would let clients drift apart, so there are at most eight.
+    Rounds are those of the recipe that the steps are from. Small clients have small batches, so that an epoch has
+    several steps; many epochs in a round would let clients drift apart, so there are at most eight.
     """
     size = round(statistics.median(client.info.samples for client in clients))
     batch = next((batch for batch, most in ((16, 63), (32, 2000), (64, 8000)) if size <= most), 128)
     each = math.ceil(size / batch)
-    rounds = 60
     return size, batch, rounds, min(8, max(1, round(steps / (rounds * each))))
 
 
@@ -277,5 +335,6 @@ def _plain(text: str) -> str:
 KINDS = (
     StoreKind("skeleton stores", is_store, _skeleton_data, _skeleton_method),
     StoreKind("feature stores", is_feature_store, _feature_data, _feature_method),
+    StoreKind("signal stores", is_signal_store, _signal_data, _signal_method),
 )
 """The kinds of stores that a recipe can be drafted for, in the order in which a folder is tried."""

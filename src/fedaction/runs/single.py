@@ -69,10 +69,10 @@ class SingleRun:
             while not self._over(state):
                 state = self._advance(state, engine, metrics)
             self._finish(state, engine)
-            tell_end(self.callbacks)
         finally:
             metrics.close()
             engine.close()
+            tell_end(self.callbacks)
 
     def engine(self, state: RunState) -> SimulatedEngine:
         """The engine, with what sites keep as a state has it."""

@@ -17,7 +17,7 @@ from fedaction.data.client import ClientData
 from fedaction.data.validation import hold_validation
 from fedaction.engines.base import choose_device
 from fedaction.engines.stackable import find_unstackable
-from fedaction.evaluation.accuracy import Scores, mean_interval, score_confusion
+from fedaction.evaluation.accuracy import Scores, interval_of_clients, score_confusion
 from fedaction.evaluation.controls import Simple
 from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
@@ -44,9 +44,10 @@ class RunResult(TypedDict):
     Accuracies are shares, 0 to 1; an unseen client's is by k-NN and not part of `mean`. Over several seeds, `mean`
     and `clients` are means, `groups` the means over each group's clients, `std` is the standard deviation of the
     seeds' means, and times and bytes are sums. `interval` is the 95 % interval of `mean` for other test samples, of
-    which clients had `n`; `never` are the classes that a client's test has and that were never the answer; `rise` is
-    what the last quarter of the rounds added to `mean`. Of the `rounds` done, `chosen` is the one that the result is
-    of: the last, or with validation the best by it. A study has `controls`, and `warnings` on how to read it.
+    which clients had `n`; `tests` is equal for clients that were tested on the same ones. `never` are the classes
+    that a client's test has and that were never the answer; `rise` is what the last quarter of the rounds added to
+    `mean`. Of the `rounds` done, `chosen` is the one that the result is of: the last, or with validation the best by
+    it. A study has `controls`, and `warnings` on how to read it.
     """
 
     run: str
@@ -60,6 +61,7 @@ class RunResult(TypedDict):
     balanced_accuracy: float | None
     macro_f1: float | None
     n: dict[str, int]
+    tests: dict[str, str]
     never: dict[str, list[str]]
     rise: float | None
     clients: dict[str, float | None]
@@ -230,7 +232,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
     chosen = _best_round(rows) if recipe.run.validation else last
     clients = {row.client: row.value for row in tests if row.round == chosen}
     seen = {client: v for client, v in clients.items() if v is not None and client != recipe.run.unseen}
-    scores, never = _scores(home)
+    scores, never, which = _scores(home)
     n = {client: own.n for client, own in scores.items()}
     machine = read_json(home / "environment.json")
     return {
@@ -241,10 +243,11 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "metric": metric_name([recipe.run.method]),
         "mean": statistics.fmean(seen.values()),
         "std": None,
-        "interval": _interval(seen, n),
+        "interval": interval_of_clients(seen, n, which),
         "balanced_accuracy": statistics.fmean(own.balanced_accuracy for own in scores.values()) if scores else None,
         "macro_f1": statistics.fmean(own.macro_f1 for own in scores.values()) if scores else None,
         "n": n,
+        "tests": which,
         "never": never,
         "rise": _rise(tests, recipe.run.unseen),
         "clients": clients,
@@ -286,7 +289,8 @@ def _over_seeds(runs: list[RunResult]) -> RunResult:
         client: statistics.fmean(run["clients"][client] or 0.0 for run in runs) for client in runs[0]["clients"]
     }
     result["groups"] = {group: statistics.fmean(run["groups"][group] for run in runs) for group in runs[0]["groups"]}
-    result["interval"] = _interval({c: result["clients"][c] or 0.0 for c in result["n"]}, result["n"])
+    accuracies = {client: result["clients"][client] or 0.0 for client in result["n"]}
+    result["interval"] = interval_of_clients(accuracies, result["n"], result["tests"])
     for key in ("balanced_accuracy", "macro_f1", "rise"):
         known = [value for run in runs if (value := run[key]) is not None]
         result[key] = statistics.fmean(known) if known else None
@@ -308,19 +312,14 @@ def _best_round(rows: list[Row]) -> int:
     return max(sorted(means), key=lambda round: means[round])
 
 
-def _scores(home: Path) -> tuple[dict[str, Scores], dict[str, list[str]]]:
-    """By client, what the last confusion matrix says, and the names of classes that were never the answer."""
+def _scores(home: Path) -> tuple[dict[str, Scores], dict[str, list[str]], dict[str, str]]:
+    """By client: what the last confusion matrix says, classes that were never the answer, and which test it was."""
     path = home / "evidence.json"
-    matrices: dict[str, Any] = read_json(path).get("confusion", {}) if path.exists() else {}
+    evidence: dict[str, Any] = read_json(path) if path.exists() else {}
+    matrices: dict[str, Any] = evidence.get("confusion", {})
     scores = {client: score_confusion(torch.tensor(own["matrix"])) for client, own in matrices.items()}
     never = {client: [matrices[client]["classes"][place] for place in own.never] for client, own in scores.items()}
-    return scores, {client: names for client, names in never.items() if names}
-
-
-def _interval(accuracies: Mapping[str, float], n: Mapping[str, int]) -> tuple[float, float] | None:
-    """The interval of a mean over clients; None where somebody's number of test samples is not known."""
-    known = [(value, n.get(client, 0)) for client, value in accuracies.items()]
-    return mean_interval(known) if known and all(count for _, count in known) else None
+    return scores, {client: names for client, names in never.items() if names}, evidence.get("test", {})
 
 
 def _rise(tests: list[Row], unseen: str) -> float | None:

@@ -30,6 +30,7 @@ from fedaction.data.inputs import Input
 from fedaction.data.preprocess import check_sequence, mend, prepare
 from fedaction.data.public.base import files_below
 from fedaction.data.public.readers import READERS
+from fedaction.data.signals.store import is_signal_store, load_signals
 from fedaction.serve.tables import read_columns
 
 Array = npt.NDArray[Any]
@@ -66,7 +67,8 @@ def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[
     """What lies at a path.
 
     Args:
-        path: a file; a skeleton store or a feature store; or a folder, whose files are taken at any depth, by name.
+        path: a file; a store of skeletons, signals or features; or a folder, whose files are taken at any depth, by
+            name.
         given: what the model takes.
         form: how a file is to be read: the name of a public dataset's reader; empty: by its suffix.
     """
@@ -79,6 +81,8 @@ def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[
         yield from _from_store(path, given)
     elif is_feature_store(path):
         yield from _from_features(path, given)
+    elif is_signal_store(path):
+        yield from _from_signals(path, given)
     elif path.is_dir():
         some = False
         for file in files_below(path):
@@ -106,6 +110,16 @@ def _from_features(path: Path, given: Input) -> Iterator[Unread]:
     item = load_features(path)
     for name, row, label in zip(item.names, item.x, item.labels.tolist(), strict=True):
         yield Unread(f"{path}: {name}", partial(_held, row, None), item.classes[label])
+
+
+def _from_signals(path: Path, given: Input) -> Iterator[Unread]:
+    item = load_signals(path)
+    if given.kind == "signals" and given.channels and item.channels != given.channels:
+        raise ValueError(
+            f"{path} has the channels {', '.join(item.channels)}, the model takes {', '.join(given.channels)}"
+        )
+    for name, recording, label in zip(item.names, item.recordings, item.labels.tolist(), strict=True):
+        yield Unread(f"{path}: {name}", partial(_held, recording, item.rate_hz), item.classes[label])
 
 
 def _held(array: Array, rate_hz: float | None) -> tuple[Array, float | None]:

@@ -54,8 +54,8 @@ def score_network(
 
     Args:
         network: with a classifier.
-        paths: skeleton stores, feature stores, folders with a folder of recordings for each class, or .npz files with
-            `x` and `y`.
+        paths: stores of skeletons, signals or features, folders with a folder of recordings for each class, or .npz
+            files with `x` and `y`.
         form: see `list_recordings`.
         rate_hz: of signals, where files do not say.
         tell: called with the number of recordings done.

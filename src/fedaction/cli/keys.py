@@ -1,0 +1,59 @@
+"""`fedaction keys`: certificates and keys for sites on machines of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedaction.cli.common import exit_on_refusal, say
+
+keys_app = typer.Typer(no_args_is_help=True, help="Make certificates for a server and keys for sites.")
+Folder = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
+
+
+@keys_app.command("server")
+def keys_server(
+    hosts: Annotated[list[str], typer.Argument(help="Names and addresses by which sites reach the server.")],
+    folder: Folder = Path("keys"),
+) -> None:
+    """Make the server's certificate, and the authority that sites know it by."""
+    from fedaction.engines.flower.keys import make_server_keys, read_key
+
+    with exit_on_refusal(ImportError):
+        paths = make_server_keys(hosts, folder)
+        about = read_key(paths["server.pem"])
+        root = read_key(paths["ca.crt"])
+    say(
+        f"{paths['server.pem']}: the server's certificate, for {', '.join(about.names)}, until {about.until:%d %B %Y}"
+    )
+    say(f"{paths['server.key']}, {paths['ca.key']}: secret; they stay on this machine")
+    say(f"{paths['ca.crt']}: give this one to every site; they can compare its fingerprint:\n  {root.fingerprint}")
+
+
+@keys_app.command("site")
+def keys_site(
+    name: Annotated[str, typer.Argument(help="The site's name, such as clinic.")], folder: Folder = Path("keys")
+) -> None:
+    """Make a site's key pair; the server is given the public half."""
+    from fedaction.engines.flower.keys import make_site_key, read_key
+
+    with exit_on_refusal(ImportError):
+        paths = make_site_key(name, folder)
+        about = read_key(paths["public"])
+    say(f"{paths['private']}: secret; it stays on this machine")
+    say(f"{paths['public']}: give this one to the server; it can compare its fingerprint:\n  {about.fingerprint}")
+
+
+@keys_app.command("show")
+def keys_show(files: Annotated[list[Path], typer.Argument(help="Certificates and keys.")]) -> None:
+    """Say what files are, for whom, until when, and their fingerprints."""
+    from fedaction.engines.flower.keys import read_key
+
+    for path in files:
+        with exit_on_refusal(ImportError):
+            about = read_key(path)
+        whom = f", for {', '.join(about.names)}" if about.names else ""
+        until = f", until {about.until:%d %B %Y}" if about.until else ""
+        say(f"{path}: {about.what}{whom}{until}\n  {about.fingerprint}")
