@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedaction.cli.common import announce, err, exit_on_refusal, fail, load, say, warn
-from fedaction.cli.serve import InsecureFlag, require_insecure
+from fedaction.cli.serve import InsecureFlag, KeysOption, require_keys
+
+if TYPE_CHECKING:
+    from fedaction.engines.flower.launch import SiteKeys
 
 _AGAIN = 5.0  # seconds before what has ended is started again
 
@@ -31,21 +34,25 @@ def join(
         Path | None, typer.Option(help="Where it keeps its key and its own tensors; default: sites/NAME.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    keys: KeysOption = None,
     insecure: InsecureFlag = False,
 ) -> None:
     """Take part in training with data that stay here: joins the server's run, and the next ones, until stopped.
 
     Nothing that the server sends is run; what it says is checked, and what leaves is printed before anything does.
     """
-    from fedaction.engines.flower.launch import check_flower
+    from fedaction.engines.flower.launch import SiteKeys, check_flower
 
     load(check_flower)
     host, _, number = address.rpartition(":")
     if not host or not number.isdigit():
         raise fail(f"{address!r} is no address; write HOST:PORT, such as 127.0.0.1:8000")
-    require_insecure(insecure, host)
+    require_keys(keys, insecure, host)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise fail(f"--name {name!r}: use letters, digits, dots, dashes and underscores")
+    own = None if keys is None else SiteKeys(keys, name)
+    if own is not None:
+        load(own.check)
     announce("loading PyTorch and this site's data")
     with exit_on_refusal():
         home = state or Path("sites") / name
@@ -56,7 +63,7 @@ def join(
         from fedaction.federation.files import lock_folder
 
         with lock_folder(home):
-            _keep(address, data.resolve(), name, home.resolve(), told, device)
+            _keep(address, data.resolve(), name, home.resolve(), told, device, own)
 
 
 def _say_what_leaves(data: Path, name: str, told: tuple[str, ...]) -> None:
@@ -79,7 +86,9 @@ def _say_what_leaves(data: Path, name: str, told: tuple[str, ...]) -> None:
     say("stays here: recordings, labels of single recordings, and all other tensors", err)
 
 
-def _keep(address: str, data: Path, name: str, home: Path, told: tuple[str, ...], device: str) -> None:
+def _keep(
+    address: str, data: Path, name: str, home: Path, told: tuple[str, ...], device: str, keys: SiteKeys | None
+) -> None:
     """Keeps a SuperNode and a worker running until this process is told to stop."""
     from fedaction.engines.flower.launch import free_port, start_supernode, stop
     from fedaction.runs.worker import SiteSettings
@@ -103,7 +112,7 @@ def _keep(address: str, data: Path, name: str, home: Path, told: tuple[str, ...]
         return subprocess.Popen([sys.executable, "-m", "fedaction.runs.worker", str(home / "worker.json")])
 
     with (home / "supernode.log").open("ab") as log:
-        node = start_supernode(home / "flower", address, port, secret, log)
+        node = start_supernode(home / "flower", address, port, secret, log, keys=keys)
         worker = work()
         try:
             while not stopped:
@@ -113,7 +122,7 @@ def _keep(address: str, data: Path, name: str, home: Path, told: tuple[str, ...]
                     warn(f"{what} has ended; starting it again in {_AGAIN:g} s")
                     time.sleep(_AGAIN)  # a server takes up to a minute to notice, and refuses a second one until then
                     if node.poll() is not None:
-                        node = start_supernode(home / "flower", address, port, secret, log)
+                        node = start_supernode(home / "flower", address, port, secret, log, keys=keys)
                     if worker.poll() is not None:
                         worker = work()
         finally:

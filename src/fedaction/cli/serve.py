@@ -8,12 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedaction.cli.common import announce, err, exit_on_refusal, fail, load, run_folder, say, show_warnings, warn
 from fedaction.federation.files import is_empty
+
+if TYPE_CHECKING:
+    from fedaction.engines.flower.launch import ServerKeys
 
 SERVER_APP = "fedaction.runs.server_app"
 _TRIES = 5  # times that the server app may end in a row without another round done
@@ -23,23 +26,34 @@ InsecureFlag = Annotated[
 ]
 
 
-def require_insecure(insecure: bool, host: str) -> None:
-    """Refuses what is not there yet: TLS and node keys, without which only one machine is safe."""
+KeysOption = Annotated[
+    Path | None, typer.Option("--keys", help="The folder with certificates and keys that `fedaction keys` made.")
+]
+
+
+def require_keys(keys: Path | None, insecure: bool, host: str) -> None:
+    """Refuses to talk without encryption, and with anybody, but on one machine and where somebody said so."""
+    if keys is not None:
+        return
     if host not in ("127.0.0.1", "localhost", "::1"):
-        raise fail(f"{host} is another machine: that needs TLS and node keys, which fedaction cannot set up yet")
+        raise fail(f"{host} is another machine: that needs --keys; `fedaction keys --help` says how to make them")
     if not insecure:
-        raise fail("TLS and node keys cannot be set up yet; say --insecure to go on without them on this machine")
+        raise fail("say --keys FOLDER (`fedaction keys` makes it), or --insecure to do without on this machine")
 
 
 def serve(
     recipe: Annotated[Path, typer.Argument(help="A recipe's name or file; or a run directory, to resume it.")],
     sites: Annotated[int, typer.Option(min=1, help="How many sites begin the run.")] = 2,
     overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
+    host: Annotated[
+        str, typer.Option(help="Where to listen: 127.0.0.1, this machine alone, or 0.0.0.0.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Where sites reach this server.")] = 8000,
     wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for the sites to join.")] = 600,
     deadline: Annotated[float, typer.Option(min=1, help="Seconds a site has for a round's work.")] = 3600,
     absence: Annotated[float, typer.Option(min=1, help="Seconds a site that vanished has to come back.")] = 120,
     folder: Annotated[Path | None, typer.Option("--out", help="Run directory; default: runs/NAME-N.")] = None,
+    keys: KeysOption = None,
     insecure: InsecureFlag = False,
 ) -> None:
     """Train across sites that keep their data: starts the server, waits for `fedaction join` at each site.
@@ -47,10 +61,13 @@ def serve(
     The run directory gets metrics, checkpoints and what sites agree to report; no recording, no label, and none of
     the tensors that sites keep. A server that was stopped resumes with `fedaction serve RUN_DIRECTORY`.
     """
-    from fedaction.engines.flower.launch import check_flower
+    from fedaction.engines.flower.launch import ServerKeys, check_flower
 
     load(check_flower)
-    require_insecure(insecure, "127.0.0.1")
+    require_keys(keys, insecure, host)
+    trusted = None if keys is None else ServerKeys(keys)
+    if trusted is not None:
+        load(trusted.check)
     announce("loading PyTorch and the recipe")
     from fedaction.runs.remote import ROLL, Roll, open_run
     from fedaction.runs.sites import ELSEWHERE, PATHS
@@ -73,22 +90,28 @@ def serve(
             roll = Roll(count=sites, wait=wait, answer=deadline, absence=absence)
             load(open_run, parsed, home, roll)
         say(f"run directory: {home}", err)
-        say(f"at each site: fedaction join 127.0.0.1:{port} --data STORE --name NAME --insecure", err)
+        how = "--insecure" if keys is None else "--keys FOLDER"
+        place = "127.0.0.1" if host == "127.0.0.1" else "THIS_MACHINE"
+        say(f"at each site: fedaction join {place}:{port} --data STORE --name NAME {how}", err)
+        if trusted is not None:
+            say(f"sites that may join: {', '.join(trusted.sites())}; give each {keys}/ca.crt", err)
         with show_warnings(), exit_on_refusal():
             try:
-                result = supervise(home, port)
+                result = supervise(home, port, host, trusted)
             except KeyboardInterrupt:
                 warn(f"stopped; `fedaction serve {home}` resumes from the last checkpoint")
                 raise typer.Exit(130) from None
     say(f"accuracy {result['mean']:.1%} over {len(result['clients'])} sites; {home / 'result.json'}")
 
 
-def supervise(home: Path, port: int) -> dict[str, Any]:
+def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys | None = None) -> dict[str, Any]:
     """Keeps a SuperLink and the server app running until the run is done; the run's result.
 
     A server app that ends, or goes down with its SuperLink, is handed in again and resumes from its last checkpoint.
     """
     from fedaction.engines.flower.launch import (
+        connect,
+        register,
         run_files,
         start_superlink,
         stop,
@@ -97,16 +120,24 @@ def supervise(home: Path, port: int) -> dict[str, Any]:
         withdraw,
     )
     from fedaction.federation.files import read_json
-    from fedaction.runs.remote import NEWS
+    from fedaction.runs.remote import NEWS, Roll
 
     flower = home / "flower"
     flower.mkdir(parents=True, exist_ok=True)
     news = follow(home / NEWS)
     with (flower / "superlink.log").open("ab") as log:
-        link = start_superlink(flower, "127.0.0.1", port, log)
+        link = start_superlink(flower, host, port, log, keys)
         try:
-            wait_for_superlink(link, port)
-            number, pid, handed_in, tries = submit(flower, port, home, run_files(SERVER_APP)), 0, time.monotonic(), 0
+            wait_for_superlink(link, port, keys=keys)
+            if keys is not None:
+                connect(flower, port, keys)
+                Roll.read(home).model_copy(update={"nodes": register(flower, keys)}).write(home)
+            number, pid, handed_in, tries = (
+                submit(flower, port, home, run_files(SERVER_APP), keys),
+                0,
+                time.monotonic(),
+                0,
+            )
             while True:
                 for line in next(news):
                     kind, text, pid = line["kind"], line["text"], int(line["pid"])
@@ -123,11 +154,15 @@ def supervise(home: Path, port: int) -> dict[str, Any]:
                         raise ValueError(f"the server app ended {tries} times; {flower / 'superlink.log'} says more")
                     if link.poll() is not None:
                         warn("the SuperLink has ended; starting it again")
-                        link = start_superlink(flower, "127.0.0.1", port, log)
-                        wait_for_superlink(link, port)
+                        link = start_superlink(flower, host, port, log, keys)
+                        wait_for_superlink(link, port, keys=keys)
                     warn("the server app has ended; it resumes from its last checkpoint")
                     withdraw(flower, number)
-                    number, pid, handed_in = submit(flower, port, home, run_files(SERVER_APP)), 0, time.monotonic()
+                    number, pid, handed_in = (
+                        submit(flower, port, home, run_files(SERVER_APP), keys),
+                        0,
+                        time.monotonic(),
+                    )
                 time.sleep(0.3)
         finally:
             stop(link)

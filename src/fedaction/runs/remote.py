@@ -64,6 +64,8 @@ class Roll(BaseModel):
     """See `Patience.answer`."""
     absence: float = Field(default=120.0, gt=0)
     """See `Patience.absence`."""
+    nodes: dict[str, str] | None = None
+    """Whose key each node has, by its number; None: nodes have no keys."""
     members: tuple[_Member, ...] = ()
     """Who has joined; nobody else can, once the run has begun."""
 
@@ -222,6 +224,8 @@ def carry_out(post: Post, folder: Path, tell: Callable[[News], None] = lambda _:
             patience = Patience(answer=roll.answer, absence=roll.absence)
             exchange = Exchange(post, roll.run, told, patience, news.warn, news.tell)
             exchange.joined, exchange.closed = dict(known), bool(known)
+            if roll.nodes is not None:
+                exchange.names = {int(node): name for node, name in roll.nodes.items()}
             news.tell(f"waiting for {roll.count} sites")
             exchange.gather(roll.count, roll.absence if known else roll.wait)
             if not known:

@@ -146,6 +146,8 @@ class Exchange:
     """Everybody who ever joined, by name."""
     closed: bool = False
     """Whether nobody else may join."""
+    names: Mapping[int, str] | None = None
+    """Whose key each node has, where nodes have keys: a site cannot join under another's name."""
     wire: dict[str, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
     """Bytes of messages so far, envelopes included."""
     _nodes: dict[str, int] = field(default_factory=dict[str, int])  # those who are there, by name
@@ -263,6 +265,10 @@ class Exchange:
                 raise EnvelopeError(f"it cannot join: {said.text}")
             if (said.kind, said.run, said.nonce) != ("hello", self.run, word) or len(envelope.parts) != 1:
                 raise EnvelopeError("it answered another question than it was asked")
+            if self.names is not None and self.names.get(node) != said.client:
+                raise EnvelopeError(
+                    f"it says that it is {said.client[:100]!r}, but its key is {self.names.get(node)!r}'s"
+                )
             client = self._admit(said, unpack(ClientInfo, envelope.parts[0]))
         except (EnvelopeError, MessageError) as error:
             self.warn(f"a node ({node}) is left out: {error}")
