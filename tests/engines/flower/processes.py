@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,11 @@ ROOT = Path(__file__).parents[3]
 class Machine:
     """What runs on it; everything is ended at the end, by its process id."""
 
-    def __init__(self, folder: Path, paths: dict[str, Path], recipe: Recipe) -> None:
-        self.folder, self.paths, self.port = folder, paths, free_port()
+    def __init__(
+        self, folder: Path, paths: dict[str, Path], recipe: Recipe, keys: Mapping[str, Path] | None = None
+    ) -> None:
+        """`keys`: folders of keys of the "server" and of each place; None: nothing is encrypted."""
+        self.folder, self.paths, self.port, self.keys = folder, paths, free_port(), keys
         self.run = folder / "run"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         (folder / "recipe.toml").write_text(to_toml(recipe.flat()))
@@ -43,10 +46,13 @@ class Machine:
 
     def serve(self, *options: str, resume: bool = False) -> None:
         what = [str(self.run)] if resume else [str(self.folder / "recipe.toml"), "--out", str(self.run)]
-        self._start("server", "serve", *what, "--port", str(self.port), "--insecure", *options)
+        self._start("server", "serve", *what, "--port", str(self.port), *self._trust("server"), *options)
+
+    def _trust(self, name: str) -> list[str]:
+        return ["--insecure"] if self.keys is None else ["--keys", str(self.keys[name])]
 
     def join(self, name: str, *options: str, label: str = "", state: Path | None = None) -> None:
-        place = ["--data", str(self.paths[name]), "--name", name, "--device", "cpu", "--insecure"]
+        place = ["--data", str(self.paths[name]), "--name", name, "--device", "cpu", *self._trust(name)]
         place += ["--state", str(state or self.folder / "sites" / name)]
         self._start(label or name, "join", f"127.0.0.1:{self.port}", *place, *options)
 
