@@ -70,6 +70,8 @@ def serve(
                 raise fail(
                     f"{home} exists and is not empty; choose another --out, or resume it: fedaction serve {home}"
                 )
+            if parsed.run.baselines or len(parsed.run.seeds) > 1:
+                warn("baselines and further seeds are not run between sites: only the method, with the first seed")
             roll = Roll(count=sites, wait=wait, answer=deadline, absence=absence)
             load(open_run, parsed, home, roll)
         say(f"run directory: {home}", err)

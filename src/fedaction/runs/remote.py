@@ -24,6 +24,7 @@ from fedaction.evaluation.divergence import Distances
 from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import to_toml
+from fedaction.federation.state import Job
 from fedaction.methods.base import Method
 from fedaction.runs.assembly import Assembled
 from fedaction.runs.checkpoint import RunState
@@ -193,10 +194,13 @@ class RemoteRun(SingleRun):
     def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
         super()._finish(state, engine)
         assert isinstance(self._sites, FlowerEngine)
-        self._sites.end()
+        method, state = self.assembly.method, self._chosen(state, engine)
+        server, round = state.server, state.round
+        infos = method.clients.values()
+        self._sites.end(Job(i.id, i.group, server.version, round, method.served(server, i)) for i in infos)
 
     def _write_models(self, state: RunState, engine: SimulatedEngine) -> None:
-        left = "each site has its own tensors; the server's are in checkpoints"
+        left = "each site has its own network; the server's tensors are in checkpoints"
         write_json(self.folder / INDEX, {"server": None, "clients": {}, "left_out": left})
 
 

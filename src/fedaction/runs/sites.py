@@ -10,10 +10,12 @@ from typing import Any
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.engines.base import SimulatedEngine, choose_device
 from fedaction.federation.settings import FILE, RecipeError, Settings
+from fedaction.federation.tree import Tree
 from fedaction.methods import METHODS
 from fedaction.methods.base import Method
 from fedaction.methods.central import Pooled
 from fedaction.runs.assembly import Assembly
+from fedaction.runs.deploy import write_own_model
 from fedaction.runs.recipe import Recipe, RunSettings, parse_recipe
 from fedaction.runs.study import load_clients
 
@@ -98,6 +100,16 @@ class SiteWorkshop:
         device = choose_device(parsed.run.device)
         assembly = Assembly(parsed, method, {self.name: data}, described, device, {})
         return method, assembly.engine()
+
+    def write_model(
+        self, recipe: Mapping[str, Any], data: ClientData, method: Method, tensors: Tree, path: Path
+    ) -> None:
+        """See `Workshop.write_model`."""
+        parsed = self.read(recipe)
+        cards = {self.name: (data.info.classes, data.input)}
+        device = choose_device(parsed.run.device)
+        assembly = Assembly(parsed, method, {self.name: data}, method.clients, device, cards)
+        write_own_model(path, assembly, self.name, tensors)
 
 
 def _names_file(key: str, recipe: Recipe) -> bool:
