@@ -24,7 +24,15 @@ from fedaction.runs.remote import Roll, carry_out, open_run
 from fedaction.runs.single import SingleRun
 from fedaction.runs.sites import SiteWorkshop, check_real, recipe_for_sites
 from fedaction.serve.network import load_network
-from tests.engines.flower.places import HousePost, make_recipe, make_sites, make_stores, simulated
+from tests.engines.flower.places import (
+    HousePost,
+    make_device_recipe,
+    make_recipe,
+    make_signals,
+    make_sites,
+    make_stores,
+    simulated,
+)
 
 TOKEN = "0123456789abcdef" * 2
 
@@ -72,6 +80,16 @@ def test_a_run_over_messages_is_the_simulated_run(paths, tmp_path, method):
     assert load_network(own).classes == simulated(recipe)["gym"].info.classes
     wire = b"".join(content for _, _, question, answer in post.seen for content in (question, answer))
     assert str(paths["clinic"]).encode() not in wire
+
+
+@pytest.mark.parametrize("method", ["fdarn", "fedavg_within"])
+def test_devices_of_two_kinds_over_messages_are_the_simulated_run(tmp_path, method):
+    paths = make_signals(tmp_path)
+    recipe = make_device_recipe(paths, method)
+    SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
+    open_run(recipe, tmp_path / "real", Roll(count=2))
+    carry_out(HousePost(make_sites(paths, tmp_path / "sites")), tmp_path / "real")
+    compare(tmp_path / "simulated", tmp_path / "real")
 
 
 class Clock:

@@ -14,7 +14,7 @@ from fedaction.engines.flower.launch import free_port
 from fedaction.federation.progress import Quiet
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.single import SingleRun
-from tests.engines.flower.places import make_recipe, make_stores, simulated
+from tests.engines.flower.places import make_device_recipe, make_recipe, make_signals, make_stores, simulated
 from tests.engines.flower.processes import ROOT, Machine
 from tests.engines.flower.test_contract import compare
 from tests.test_docs import fenced_blocks, run_commands
@@ -22,12 +22,12 @@ from tests.test_docs import fenced_blocks, run_commands
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fsar"])
+@pytest.mark.parametrize("method", ["fedavg", "fsar", "fdarn"])
 def test_real_sites_come_to_the_simulated_run(tmp_path, method):
-    paths = make_stores(tmp_path)
-    recipe = make_recipe(paths, method)
+    paths = make_signals(tmp_path) if method == "fdarn" else make_stores(tmp_path)
+    recipe = make_device_recipe(paths, method) if method == "fdarn" else make_recipe(paths, method)
     with Machine(tmp_path, paths, recipe) as machine:
-        machine.serve("--sites", "3")
+        machine.serve("--sites", str(len(paths)))
         for name in paths:
             machine.join(name)
         machine.finish()
@@ -35,7 +35,7 @@ def test_real_sites_come_to_the_simulated_run(tmp_path, method):
     compare(tmp_path / "simulated", machine.run)
     result = json.loads((machine.run / "result.json").read_text())
     assert result["engine"] == "flower" and set(result["clients"]) == set(paths)
-    said = (tmp_path / "clinic.log").read_text()
+    said = (tmp_path / f"{min(paths)}.log").read_text()
     assert "leaves this site" in said and "bytes) come and go" in said
 
 
