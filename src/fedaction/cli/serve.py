@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -90,14 +91,7 @@ def supervise(home: Path, port: int) -> dict[str, Any]:
 
     A server app that ends, or goes down with its SuperLink, is handed in again and resumes from its last checkpoint.
     """
-    from fedaction.engines.flower.launch import (
-        run_files,
-        start_superlink,
-        stop,
-        submit,
-        wait_for_superlink,
-        withdraw,
-    )
+    from fedaction.engines.flower.launch import open_superlink, run_files, stop, submit, withdraw
     from fedaction.federation.files import read_json
     from fedaction.runs.remote import NEWS
 
@@ -105,12 +99,15 @@ def supervise(home: Path, port: int) -> dict[str, Any]:
     flower.mkdir(parents=True, exist_ok=True)
     news = follow(home / NEWS)
     with (flower / "superlink.log").open("ab") as log:
-        link = start_superlink(flower, "127.0.0.1", port, log)
+        link = open_superlink(flower, "127.0.0.1", port, log)
         try:
-            wait_for_superlink(link, port)
-            number, pid, handed_in, tries = submit(flower, port, home, run_files(SERVER_APP)), 0, time.monotonic(), 0
+            attempt, tries = secrets.token_hex(8), 0
+            number, pid = submit(flower, port, home, run_files(SERVER_APP), attempt), 0
+            handed_in = time.monotonic()
             while True:
                 for line in next(news):
+                    if line["attempt"] != attempt:
+                        continue  # the last words of one that has ended
                     kind, text, pid = line["kind"], line["text"], int(line["pid"])
                     if kind == "done":
                         return read_json(home / "result.json")
@@ -125,11 +122,12 @@ def supervise(home: Path, port: int) -> dict[str, Any]:
                         raise ValueError(f"the server app ended {tries} times; {flower / 'superlink.log'} says more")
                     if link.poll() is not None:
                         warn("the SuperLink has ended; starting it again")
-                        link = start_superlink(flower, "127.0.0.1", port, log)
-                        wait_for_superlink(link, port)
+                        link = open_superlink(flower, "127.0.0.1", port, log)
                     warn("the server app has ended; it resumes from its last checkpoint")
                     withdraw(flower, number)
-                    number, pid, handed_in = submit(flower, port, home, run_files(SERVER_APP)), 0, time.monotonic()
+                    attempt = secrets.token_hex(8)
+                    number, pid = submit(flower, port, home, run_files(SERVER_APP), attempt), 0
+                    handed_in = time.monotonic()
                 time.sleep(0.3)
         finally:
             stop(link)

@@ -36,6 +36,7 @@ clientapp = "fedaction_run.client:app"
 
 [tool.flwr.app.config]
 folder = ""
+attempt = ""
 """
 _FILES = {
     "pyproject.toml": _PROJECT,
@@ -99,13 +100,28 @@ def wait_for_superlink(process: subprocess.Popen[bytes], port: int, seconds: flo
     raise ValueError(f"the SuperLink did not answer within {seconds:g} s")
 
 
+def open_superlink(home: Path, host: str, port: int, log: IO[bytes], tries: int = 4) -> subprocess.Popen[bytes]:
+    """Starts a SuperLink and waits until it answers; one that was there before may need seconds to leave its port."""
+    for left in reversed(range(tries)):
+        process = start_superlink(home, host, port, log)
+        try:
+            wait_for_superlink(process, port)
+            return process
+        except ValueError:
+            stop(process)
+            if not left:
+                raise
+            time.sleep(5)
+    raise AssertionError("unreachable")
+
+
 def run_files(module: str, server: str = "", client: str = "") -> dict[str, str]:
     """The files that Flower wants of an app: with the server app of a module, or with programs in place of ours."""
     given = {"fedaction_run/server.py": server, "fedaction_run/client.py": client}
     return {name: given.get(name) or text.replace("{server}", module) for name, text in _FILES.items()}
 
 
-def submit(home: Path, port: int, folder: Path, files: Mapping[str, str]) -> str:
+def submit(home: Path, port: int, folder: Path, files: Mapping[str, str], attempt: str = "") -> str:
     """Hands a run in: the SuperLink starts the server app. Returns the number that Flower gives it.
 
     Args:
@@ -113,6 +129,7 @@ def submit(home: Path, port: int, folder: Path, files: Mapping[str, str]) -> str
         port: of the SuperLink.
         folder: the run's directory, which the server app is told of.
         files: the app's, see `run_files`.
+        attempt: what this server app's news are told from another's by: letters and digits.
     """
     app = home / "app"
     for name, text in files.items():
@@ -120,7 +137,8 @@ def submit(home: Path, port: int, folder: Path, files: Mapping[str, str]) -> str
     settings = f'[superlink]\ndefault = "{_CONNECTION}"\n\n[superlink.{_CONNECTION}]\n'
     settings += f'address = "127.0.0.1:{port}"\ninsecure = true\n'
     write_atomically(home / "config.toml", settings.encode())
-    said = _flwr(home, "run", str(app), _CONNECTION, "-c", f'folder="{folder.resolve().as_posix()}"')
+    values = f'folder="{folder.resolve().as_posix()}" attempt="{attempt}"'
+    said = _flwr(home, "run", str(app), _CONNECTION, "-c", values)
     number = re.search(r"run (\d+)", said)
     return number[1] if number else ""
 
