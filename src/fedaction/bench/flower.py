@@ -22,12 +22,11 @@ from fedaction.engines.flower.launch import (
     check_flower,
     flower_environment,
     free_port,
+    open_superlink,
     run_files,
-    start_superlink,
     start_supernode,
     stop,
     submit,
-    wait_for_superlink,
 )
 from fedaction.federation.files import read_json
 from fedaction.runs.metrics import read_seconds
@@ -152,9 +151,7 @@ def _open_link(stack: ExitStack, folder: Path) -> tuple[IO[bytes], Path, int]:
     folder.mkdir(parents=True, exist_ok=True)
     log = stack.enter_context((folder / "flower.log").open("wb"))
     home, port = folder / "flower", free_port()
-    link = start_superlink(home, "127.0.0.1", port, log)
-    stack.callback(stop, link)
-    wait_for_superlink(link, port)
+    stack.callback(stop, open_superlink(home, "127.0.0.1", port, log))
     return log, home, port
 
 

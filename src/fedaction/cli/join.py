@@ -24,7 +24,10 @@ _AGAIN = 5.0  # seconds before what has ended is started again
 
 def join(
     address: Annotated[str, typer.Argument(help="The server's HOST:PORT.")],
-    data: Annotated[Path, typer.Option(help="This site's data: a store that `fedaction data import` made.")],
+    data: Annotated[
+        Path,
+        typer.Option(help="This site's data, skeletons or signals, as `fedaction data import` made it."),
+    ],
     name: Annotated[str, typer.Option(help="What this site is called; no other may be called the same.")],
     reports: Annotated[
         str,
@@ -68,17 +71,19 @@ def join(
 
 def _say_what_leaves(data: Path, name: str, told: tuple[str, ...]) -> None:
     """Checks the data, and says in words what will leave this site."""
+    from fedaction.data.signals.store import SignalSet, is_signal_store, load_signals
     from fedaction.data.store import load as load_store
     from fedaction.engines.flower.site import REPORTS
 
     unknown = [word for word in told if word not in REPORTS]
     if unknown:
         raise ValueError(f"--reports: {unknown[0]!r} is unknown; there are {', '.join(REPORTS)}")
-    store = load_store(data)
+    store = load_signals(data) if is_signal_store(data) else load_store(data)
+    device = store.device or "no device name" if isinstance(store, SignalSet) else store.layout.name
     people = f" of {len(set(store.subjects))} people" if store.subjects else ""
-    say(f"{name}: {len(store)} recordings{people}, {store.layout.name}, {len(store.classes)} classes", err)
+    say(f"{name}: {len(store)} recordings{people}, {device}, {len(store.classes)} classes", err)
     say("leaves this site, for the server:", err)
-    say(f"  once: its name, {store.layout.name}, its classes ({', '.join(store.classes)}) and how many samples", err)
+    say(f"  once: its name, {device}, its classes ({', '.join(store.classes)}) and how many samples", err)
     say("  each round: the tensors that the run's method shares (how many bytes is said when it begins)", err)
     for word in told:
         say(f"  {word}: {REPORTS[word]}", err)

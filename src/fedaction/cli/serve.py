@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -87,6 +88,8 @@ def serve(
                 raise fail(
                     f"{home} exists and is not empty; choose another --out, or resume it: fedaction serve {home}"
                 )
+            if parsed.run.baselines or len(parsed.run.seeds) > 1:
+                warn("baselines and further seeds are not run between sites: only the method, with the first seed")
             roll = Roll(count=sites, wait=wait, answer=deadline, absence=absence)
             load(open_run, parsed, home, roll)
         say(f"run directory: {home}", err)
@@ -109,16 +112,7 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
 
     A server app that ends, or goes down with its SuperLink, is handed in again and resumes from its last checkpoint.
     """
-    from fedaction.engines.flower.launch import (
-        connect,
-        register,
-        run_files,
-        start_superlink,
-        stop,
-        submit,
-        wait_for_superlink,
-        withdraw,
-    )
+    from fedaction.engines.flower.launch import connect, open_superlink, register, run_files, stop, submit, withdraw
     from fedaction.federation.files import read_json
     from fedaction.runs.remote import NEWS, Roll
 
@@ -126,20 +120,18 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
     flower.mkdir(parents=True, exist_ok=True)
     news = follow(home / NEWS)
     with (flower / "superlink.log").open("ab") as log:
-        link = start_superlink(flower, host, port, log, keys)
+        link = open_superlink(flower, host, port, log, keys)
         try:
-            wait_for_superlink(link, port, keys=keys)
             if keys is not None:
                 connect(flower, port, keys)
                 Roll.read(home).model_copy(update={"nodes": register(flower, keys)}).write(home)
-            number, pid, handed_in, tries = (
-                submit(flower, port, home, run_files(SERVER_APP), keys),
-                0,
-                time.monotonic(),
-                0,
-            )
+            attempt, tries = secrets.token_hex(8), 0
+            number, pid = submit(flower, port, home, run_files(SERVER_APP), attempt, keys), 0
+            handed_in = time.monotonic()
             while True:
                 for line in next(news):
+                    if line["attempt"] != attempt:
+                        continue  # the last words of one that has ended
                     kind, text, pid = line["kind"], line["text"], int(line["pid"])
                     if kind == "done":
                         return read_json(home / "result.json")
@@ -154,15 +146,12 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
                         raise ValueError(f"the server app ended {tries} times; {flower / 'superlink.log'} says more")
                     if link.poll() is not None:
                         warn("the SuperLink has ended; starting it again")
-                        link = start_superlink(flower, host, port, log, keys)
-                        wait_for_superlink(link, port, keys=keys)
+                        link = open_superlink(flower, host, port, log, keys)
                     warn("the server app has ended; it resumes from its last checkpoint")
                     withdraw(flower, number)
-                    number, pid, handed_in = (
-                        submit(flower, port, home, run_files(SERVER_APP), keys),
-                        0,
-                        time.monotonic(),
-                    )
+                    attempt = secrets.token_hex(8)
+                    number, pid = submit(flower, port, home, run_files(SERVER_APP), attempt, keys), 0
+                    handed_in = time.monotonic()
                 time.sleep(0.3)
         finally:
             stop(link)

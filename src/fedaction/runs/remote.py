@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fedaction.evaluation.divergence import Distances
 from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import to_toml
+from fedaction.federation.state import Job
 from fedaction.methods.base import Method
 from fedaction.runs.assembly import Assembled
 from fedaction.runs.checkpoint import RunState
@@ -99,8 +101,8 @@ class Roll(BaseModel):
 class News:
     """A `Progress` that writes lines into a run's directory; another process shows them."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._metric = path, ""
+    def __init__(self, path: Path, attempt: str = "") -> None:
+        self._path, self._metric, self._attempt = path, "", attempt
 
     def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
         """See `Progress`."""
@@ -121,11 +123,12 @@ class News:
         self._write("warn", message)
 
     def end(self, kind: str, message: str) -> None:
-        """The last line: "done" or "failed"."""
+        """The last line: "done", "failed" or "stopped"."""
         self._write(kind, message)
 
     def _write(self, kind: str, text: str, **more: Any) -> None:
-        line = json.dumps({"time": time.time(), "pid": os.getpid(), "kind": kind, "text": text, **more})
+        who = {"time": time.time(), "pid": os.getpid(), "attempt": self._attempt}
+        line = json.dumps({**who, "kind": kind, "text": text, **more})
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
@@ -195,10 +198,13 @@ class RemoteRun(SingleRun):
     def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
         super()._finish(state, engine)
         assert isinstance(self._sites, FlowerEngine)
-        self._sites.end()
+        method, state = self.assembly.method, self._chosen(state, engine)
+        server, round = state.server, state.round
+        infos = method.clients.values()
+        self._sites.end(Job(i.id, i.group, server.version, round, method.served(server, i)) for i in infos)
 
     def _write_models(self, state: RunState, engine: SimulatedEngine) -> None:
-        left = "each site has its own tensors; the server's are in checkpoints"
+        left = "each site has its own network; the server's tensors are in checkpoints"
         write_json(self.folder / INDEX, {"server": None, "clients": {}, "left_out": left})
 
 
@@ -212,11 +218,30 @@ def open_run(recipe: Recipe, folder: Path, roll: Roll) -> Recipe:
     return only
 
 
-def carry_out(post: Post, folder: Path, tell: Callable[[News], None] = lambda _: None) -> RunResult:
-    """Carries out the run of a directory, or what is left of it, over sites that messages reach."""
-    news = News(folder / NEWS)
+@contextmanager
+def _lock_in_time(folder: Path, seconds: float = 60.0) -> Generator[None]:
+    """See `lock_folder`. A server app whose SuperLink was killed has seconds yet to live: it is waited for."""
+    end = time.monotonic() + seconds
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(lock_folder(folder))
+                break
+            except ValueError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1)
+        yield
+
+
+def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
+    """Carries out the run of a directory, or what is left of it, over sites that messages reach.
+
+    Whoever follows the news knows its lines by the `attempt`.
+    """
+    news = News(folder / NEWS, attempt)
     try:
-        with lock_folder(folder):
+        with _lock_in_time(folder):
             remove_partial(folder)
             recipe, roll = load_recipe(folder / "recipe.toml"), Roll.read(folder)
             known = roll.joined()
@@ -237,6 +262,9 @@ def carry_out(post: Post, folder: Path, tell: Callable[[News], None] = lambda _:
             write_json(folder / "wire.json", exchange.wire)
         news.end("done", f"accuracy {result['mean']:.1%}")
         return result
-    except BaseException as error:
+    except Exception as error:
         news.end("failed", f"{type(error).__name__}: {error}")
+        raise
+    except BaseException as error:  # it was told to stop, and may be started again
+        news.end("stopped", type(error).__name__)
         raise

@@ -22,4 +22,4 @@ app = ServerApp()
 def main(grid: Any, context: Any) -> None:
     """See `carry_out`."""
     shorten_backoff()
-    carry_out(FlowerPost(grid), Path(str(context.run_config["folder"])))
+    carry_out(FlowerPost(grid), Path(str(context.run_config["folder"])), str(context.run_config["attempt"]))

@@ -8,20 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.sources import SOURCES
 from fedaction.engines.base import SimulatedEngine, choose_device
 from fedaction.federation.settings import FILE, RecipeError, Settings
+from fedaction.federation.tree import Tree
 from fedaction.methods import METHODS
 from fedaction.methods.base import Method
 from fedaction.methods.central import Pooled
 from fedaction.runs.assembly import Assembly
+from fedaction.runs.deploy import write_own_model
 from fedaction.runs.recipe import Recipe, RunSettings, parse_recipe
-from fedaction.runs.study import load_clients
+from fedaction.runs.study import load_clients, split_seed
 
 ELSEWHERE = "each site's own"
 """What a server's recipe has in the place of paths."""
 _SEEDS = "seeds"  # not what decides a study's result, yet what a run's randomness follows from
-PATHS: dict[str, str] = {"store": "store_paths"}
+PATHS: dict[str, str] = {"store": "store_paths", "signals": "signal_paths"}
 """Kinds of data that a site may have, with the key that says where they lie."""
+_ONE: dict[str, dict[str, Any]] = {
+    "store": {"store_by": "dataset"},
+    "signals": {"signal_by": "dataset", "signal_deal": "all", "signal_groups": []},
+}
+"""What makes one client of all that a site has."""
 
 
 def check_real(recipe: Recipe) -> None:
@@ -45,11 +53,7 @@ def check_real(recipe: Recipe) -> None:
 def recipe_for_sites(recipe: Recipe) -> dict[str, Any]:
     """What sites are told of a recipe: the keys that decide a result, without paths."""
     kinds: list[type[Settings]] = [RunSettings, type(recipe.source), *(type(s) for s in recipe.methods.values())]
-    values = {
-        key: value
-        for key, value in recipe.flat().items()
-        if key == _SEEDS or all(kind.decides(key) for kind in kinds if key in kind.model_fields)
-    }
+    values = {key: value for key, value in recipe.flat().items() if key == _SEEDS or _decides(key, kinds)}
     return {**values, PATHS[recipe.run.data]: [ELSEWHERE]}
 
 
@@ -70,10 +74,11 @@ class SiteWorkshop:
             raise RecipeError(f"this site knows no method called {str(values.get('method'))[:100]!r}")
         if values.get("data") not in PATHS:
             raise RecipeError(f"this site has no data of the kind {str(values.get('data'))[:100]!r}")
-        # How work is carried out here is the site's own business.
-        known = RunSettings.model_fields
-        values = {k: v for k, v in values.items() if k not in known or k == _SEEDS or RunSettings.decides(k)}
-        own: dict[str, Any] = {PATHS[values["data"]]: [str(self.path)], "device": self.device, "workers": 1}
+        data = str(values["data"])
+        kinds: list[type[Settings]] = [RunSettings, SOURCES[data], METHODS[values["method"]].settings_type]
+        # How work is carried out here, and where files lie, is the site's own business.
+        values = {k: v for k, v in values.items() if k == _SEEDS or _decides(k, kinds)}
+        own: dict[str, Any] = {PATHS[data]: [str(self.path)], **_ONE[data], "device": self.device, "workers": 1}
         recipe = parse_recipe({**values, **own, "engine": "sequential", "baselines": []}, "the server's recipe")
         check_real(recipe)
         return recipe
@@ -81,7 +86,7 @@ class SiteWorkshop:
     def load(self, recipe: Mapping[str, Any]) -> ClientData:
         """See `Workshop.load`."""
         parsed = self.read(recipe)
-        loaded = parsed.source.load(parsed.run.data_seed)
+        loaded = parsed.source.load(split_seed(parsed))
         if len(loaded) != 1:
             raise RecipeError(f"a site is one client, but the recipe makes {len(loaded)} of its data")
         client = replace(loaded[0], info=replace(loaded[0].info, id=self.name))
@@ -98,6 +103,21 @@ class SiteWorkshop:
         device = choose_device(parsed.run.device)
         assembly = Assembly(parsed, method, {self.name: data}, described, device, {})
         return method, assembly.engine()
+
+    def write_model(
+        self, recipe: Mapping[str, Any], data: ClientData, method: Method, tensors: Tree, path: Path
+    ) -> None:
+        """See `Workshop.write_model`."""
+        parsed = self.read(recipe)
+        cards = {self.name: (data.info.classes, data.input)}
+        device = choose_device(parsed.run.device)
+        assembly = Assembly(parsed, method, {self.name: data}, method.clients, device, cards)
+        write_own_model(path, assembly, self.name, tensors)
+
+
+def _decides(key: str, kinds: Sequence[type[Settings]]) -> bool:
+    """Whether a key decides a result, as far as those who know it say; of an unknown one the parser complains."""
+    return all(kind.decides(key) for kind in kinds if key in kind.model_fields)
 
 
 def _names_file(key: str, recipe: Recipe) -> bool:

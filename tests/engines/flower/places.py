@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedaction.data.signals.imports import SignalOptions, import_signals
 from fedaction.engines.flower.envelope import Kind
 from fedaction.engines.flower.exchange import Bounce
 from fedaction.engines.flower.site import Site
@@ -14,11 +15,24 @@ from fedaction.runs.sites import SiteWorkshop
 from fedaction.runs.study import load_clients
 from fedaction.stage.stores import write_stage_stores
 from tests.conftest import TINY
+from tests.data.signals.made import phone_csv
 
 
 def make_stores(folder: Path) -> dict[str, Path]:
     """A store for each place, with a layout and classes of its own."""
     return write_stage_stores(folder / "stores", recordings=(16, 13, 19), actions=(3, 4, 5), frames=12, seed=3)
+
+
+def make_signals(folder: Path) -> dict[str, Path]:
+    """A phone's and a watch's recordings, at places of their own: other people, other windows, the same classes."""
+    paths: dict[str, Path] = {}
+    for device, people, rate in (("phone", ("anna", "ben"), 25.0), ("watch", ("carl", "dora"), 20.0)):
+        for who in people:
+            phone_csv(folder / "raw" / device / f"{who}.csv", [("walk", 8), ("run", 6), ("stand", 6)], rate=rate)
+        paths[device] = folder / device
+        options = SignalOptions(window_s=1.0, hop_s=1.0)
+        import_signals(folder / "raw" / device, paths[device], options=options, subject=r"(\w+)\.csv", device=device)
+    return paths
 
 
 def make_recipe(paths: dict[str, Path], method: str, **more: Any) -> Recipe:
@@ -27,6 +41,16 @@ def make_recipe(paths: dict[str, Path], method: str, **more: Any) -> Recipe:
         **{"method": method, "data": "store", "store_paths": [str(path) for path in paths.values()], "frames": 12},
         **{"rounds": 3, "seeds": [4], "lr": 0.05, "batch_size": 4, "workers": 1, "device": "cpu"},
         **{"controls": [], **TINY, **more},
+    }
+    return parse_recipe(values)
+
+
+def make_device_recipe(paths: dict[str, Path], method: str) -> Recipe:
+    """A short run over those devices."""
+    values: dict[str, Any] = {
+        **{"method": method, "data": "signals", "signal_paths": [str(path) for path in paths.values()]},
+        **{"signal_by": "dataset", "controls": [], "model_width": 4, "model_features": 6, "model_hidden": 8},
+        **{"rounds": 2, "seeds": [4], "lr": 0.02, "batch_size": 8, "workers": 1, "device": "cpu"},
     }
     return parse_recipe(values)
 

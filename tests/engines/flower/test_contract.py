@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Header, open_envelope
 from fedaction.engines.flower.exchange import Bounce, Exchange, NobodyLeftError, Patience
@@ -22,7 +23,16 @@ from fedaction.runs.checkpoint import latest_checkpoint
 from fedaction.runs.remote import Roll, carry_out, open_run
 from fedaction.runs.single import SingleRun
 from fedaction.runs.sites import SiteWorkshop, check_real, recipe_for_sites
-from tests.engines.flower.places import HousePost, make_recipe, make_sites, make_stores, simulated
+from fedaction.serve.network import load_network
+from tests.engines.flower.places import (
+    HousePost,
+    make_device_recipe,
+    make_recipe,
+    make_signals,
+    make_sites,
+    make_stores,
+    simulated,
+)
 
 TOKEN = "0123456789abcdef" * 2
 
@@ -60,8 +70,26 @@ def test_a_run_over_messages_is_the_simulated_run(paths, tmp_path, method):
         run = Roll.read(tmp_path / "real").run
         kept = SiteStore(tmp_path / "sites" / name / run, name).read(3)
         assert kept.keys() == tree.keys() and all(torch.equal(kept[n], tree[n]) for n in kept)
+    # Each site has the network that the simulation wrote for it, in a file that predicts.
+    run = Roll.read(tmp_path / "real").run
+    own, same = tmp_path / "sites" / "gym" / run / "model.safetensors", tmp_path / "simulated/models/clients"
+    tensors = [load_file(path) for path in (own, same / "gym.safetensors")]
+    assert tensors[0].keys() == tensors[1].keys() and all(
+        torch.equal(t, tensors[1][n]) for n, t in tensors[0].items()
+    )
+    assert load_network(own).classes == simulated(recipe)["gym"].info.classes
     wire = b"".join(content for _, _, question, answer in post.seen for content in (question, answer))
     assert str(paths["clinic"]).encode() not in wire
+
+
+@pytest.mark.parametrize("method", ["fdarn", "fedavg_within"])
+def test_devices_of_two_kinds_over_messages_are_the_simulated_run(tmp_path, method):
+    paths = make_signals(tmp_path)
+    recipe = make_device_recipe(paths, method)
+    SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
+    open_run(recipe, tmp_path / "real", Roll(count=2))
+    carry_out(HousePost(make_sites(paths, tmp_path / "sites")), tmp_path / "real")
+    compare(tmp_path / "simulated", tmp_path / "real")
 
 
 class Clock:

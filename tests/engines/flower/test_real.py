@@ -3,27 +3,31 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'fedaction[flower]'")
 
+from fedaction.engines.flower.launch import free_port
 from fedaction.federation.progress import Quiet
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.single import SingleRun
-from tests.engines.flower.places import make_recipe, make_stores, simulated
-from tests.engines.flower.processes import Machine
+from tests.engines.flower.places import make_device_recipe, make_recipe, make_signals, make_stores, simulated
+from tests.engines.flower.processes import ROOT, Machine
 from tests.engines.flower.test_contract import compare
+from tests.test_docs import fenced_blocks, run_commands
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fsar"])
+@pytest.mark.parametrize("method", ["fedavg", "fsar", "fdarn"])
 def test_real_sites_come_to_the_simulated_run(tmp_path, method):
-    paths = make_stores(tmp_path)
-    recipe = make_recipe(paths, method)
+    paths = make_signals(tmp_path) if method == "fdarn" else make_stores(tmp_path)
+    recipe = make_device_recipe(paths, method) if method == "fdarn" else make_recipe(paths, method)
     with Machine(tmp_path, paths, recipe) as machine:
-        machine.serve("--sites", "3")
+        machine.serve("--sites", str(len(paths)))
         for name in paths:
             machine.join(name)
         machine.finish()
@@ -31,7 +35,7 @@ def test_real_sites_come_to_the_simulated_run(tmp_path, method):
     compare(tmp_path / "simulated", machine.run)
     result = json.loads((machine.run / "result.json").read_text())
     assert result["engine"] == "flower" and set(result["clients"]) == set(paths)
-    said = (tmp_path / "clinic.log").read_text()
+    said = (tmp_path / f"{min(paths)}.log").read_text()
     assert "leaves this site" in said and "bytes) come and go" in said
 
 
@@ -71,3 +75,28 @@ def test_a_site_killed_for_good_is_refused_and_the_quorum_goes_on(tmp_path):
     combined = [row.value for row in rows if row.name == "combined"]
     assert refused and refused <= {2, 3, 4} and combined == [1] * 4
     assert any("'home' has gone" in line["text"] for line in machine.news())
+
+
+def test_the_page_for_three_sites_runs_as_it_is_written(tmp_path, monkeypatch):
+    """Each line of its block `sh terminals` in a process of its own, once the rest of the page has been done."""
+    monkeypatch.chdir(tmp_path)
+    port, commands = str(free_port()), []
+    for _, info, block in fenced_blocks((ROOT / "docs" / "sites.md").read_text(encoding="utf-8")):
+        if info == ["sh", "run"]:
+            run_commands(ROOT / "docs" / "sites.md", block)
+        elif info[:1] == ["toml"]:
+            (tmp_path / info[1]).write_text(block, encoding="utf-8")
+        elif info == ["sh", "terminals"]:
+            commands = [line.replace("8000", port).split()[1:] for line in block.splitlines()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    program = [sys.executable, "-c", "from fedaction.cli import main; main()"]
+    processes = [subprocess.Popen([*program, *command], env=environment) for command in commands]
+    try:
+        assert processes[0].wait(400) == 0
+        assert set(json.loads((tmp_path / "run" / "result.json").read_text())["clients"]) == {"clinic", "gym", "home"}
+        assert [process.poll() for process in processes[1:]] == [None] * 3  # they wait for the next run
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(60)

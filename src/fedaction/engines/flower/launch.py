@@ -39,6 +39,7 @@ clientapp = "fedaction_run.client:app"
 
 [tool.flwr.app.config]
 folder = ""
+attempt = ""
 """
 _FILES = {
     "pyproject.toml": _PROJECT,
@@ -173,6 +174,23 @@ def wait_for_superlink(
     raise ValueError(f"the SuperLink did not answer within {seconds:g} s")
 
 
+def open_superlink(
+    home: Path, host: str, port: int, log: IO[bytes], keys: ServerKeys | None = None, tries: int = 4
+) -> subprocess.Popen[bytes]:
+    """Starts a SuperLink and waits until it answers; one that was there before may need seconds to leave its port."""
+    for left in reversed(range(tries)):
+        process = start_superlink(home, host, port, log, keys)
+        try:
+            wait_for_superlink(process, port, keys=keys)
+            return process
+        except ValueError:
+            stop(process)
+            if not left:
+                raise
+            time.sleep(5)
+    raise AssertionError("unreachable")
+
+
 def run_files(module: str, server: str = "", client: str = "") -> dict[str, str]:
     """The files that Flower wants of an app: with the server app of a module, or with programs in place of ours."""
     given = {"fedaction_run/server.py": server, "fedaction_run/client.py": client}
@@ -207,7 +225,9 @@ def register(home: Path, keys: ServerKeys) -> dict[str, str]:
     return {known[key]: name for name, key in texts.items()}
 
 
-def submit(home: Path, port: int, folder: Path, files: Mapping[str, str], keys: ServerKeys | None = None) -> str:
+def submit(
+    home: Path, port: int, folder: Path, files: Mapping[str, str], attempt: str = "", keys: ServerKeys | None = None
+) -> str:
     """Hands a run in: the SuperLink starts the server app. Returns the number that Flower gives it.
 
     Args:
@@ -215,13 +235,15 @@ def submit(home: Path, port: int, folder: Path, files: Mapping[str, str], keys: 
         port: of the SuperLink.
         folder: the run's directory, which the server app is told of.
         files: the app's, see `run_files`.
+        attempt: what this server app's news are told from another's by: letters and digits.
         keys: the server's, where it has some.
     """
     app = home / "app"
     for name, text in files.items():
         write_atomically(app / name, text.encode())
     connect(home, port, keys)
-    said = _flwr(home, "run", str(app), _CONNECTION, "-c", f'folder="{folder.resolve().as_posix()}"')
+    values = f'folder="{folder.resolve().as_posix()}" attempt="{attempt}"'
+    said = _flwr(home, "run", str(app), _CONNECTION, "-c", values)
     number = re.search(r"run (\d+)", said)
     return number[1] if number else ""
 

@@ -99,13 +99,13 @@ class FlowerEngine:
         """See `Engine.drop`."""
         self.store.drop(clients)
 
-    def end(self) -> None:
-        """Tells the sites that are there that the run is over, and which of their tensors count."""
-        names = [name for name in self._exchange.joined if name in self._exchange.present]
-        last = [Request(name, "end", (), self.store.basis(name), self.store.oldest(name)) for name in names]
-        for name, answer in zip(names, self._exchange.ask(last), strict=True):
+    def end(self, jobs: Iterable[Job]) -> None:
+        """Tells the sites that are there that the run is over, and with which tensors; they keep their networks."""
+        last = [job for job in jobs if job.client in self._exchange.present]
+        answers = self._exchange.ask(self._request(job, "end", (), _SLACK) for job in last)
+        for job, answer in zip(last, answers, strict=True):
             if isinstance(answer, Failure):
-                self._exchange.warn(f"{name} was not told that the run is over: {answer.text}")
+                self._exchange.warn(f"{job.client} has no network of its own: {answer.text}")
 
     def close(self) -> None:
         """See `Engine.close`."""

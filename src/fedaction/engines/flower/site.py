@@ -36,6 +36,8 @@ REPORTS: dict[str, str] = {
 }
 """What a site may tell besides the tensors that it shares, by the word that its owner allows or cuts it with.
 Recordings ("samples" in a simulation's report) are not among them: they never leave."""
+MODEL = "model.safetensors"
+"""In the folder that a site keeps of a run: its own network, once the run is over."""
 _EMPTY_RUN = "0" * 32
 _MOST_RECIPE = 256 << 10
 _MOST_MEMBERS = 100_000
@@ -57,6 +59,12 @@ class Workshop(Protocol):
         self, recipe: Mapping[str, Any], data: ClientData, members: Sequence[ClientInfo]
     ) -> tuple[Method, SimulatedEngine]:
         """The method over all members of the run, and an engine that holds this site alone."""
+        ...
+
+    def write_model(
+        self, recipe: Mapping[str, Any], data: ClientData, method: Method, tensors: Tree, path: Path
+    ) -> None:
+        """Writes this site's own network, with the tensors that it shares and keeps, as a model file."""
         ...
 
 
@@ -130,16 +138,15 @@ class Site:
         if asked.kind == "begin":
             self._begin(run, parts)
             return Envelope(answer)
-        if asked.kind == "end":
-            run.store.forget(asked.oldest)
-            self._log(f"the run is over; what counts is what job {asked.basis} has left")
-            return Envelope(answer)
-        if asked.kind not in ("train", "evaluate"):
+        if asked.kind not in ("train", "evaluate", "end"):
             raise SiteError(f"a site is not asked for {asked.kind!r}")
         job = self._read_job(run, _only(parts, 2 if asked.kind == "evaluate" else 1)[0])
         self._take_up(run, asked.basis)
         if asked.kind == "train":
             return Envelope(answer, (self._train(run, job, asked.oldest),))
+        if asked.kind == "end":
+            self._end(run, job, asked.oldest)
+            return Envelope(answer)
         return Envelope(answer, (self._evaluate(run, job, unpack(Question, parts[1])),))
 
     def _hello(self, asked: Header, parts: Sequence[bytes], answer: Header) -> Envelope:
@@ -234,6 +241,15 @@ class Site:
         if "metrics" not in self._reports:
             report = Evaluation(report.client, {}, report.evidence, report.n)
         return pack(report)
+
+    def _end(self, run: _Run, job: Job, oldest: int) -> None:
+        """The run is over: this site has its own network, in a file that predicts."""
+        assert run.engine is not None and run.method is not None
+        run.store.forget(oldest)
+        path = self._folder / run.token / MODEL
+        tensors = {**job.payload, **run.engine.store.current(self.name)}
+        self._workshop.write_model(run.recipe, run.data, run.method, tensors, path)
+        self._log(f"the run is over; this site's network: {path}")
 
     def _store(self, run: str) -> SiteStore:
         return SiteStore(self._folder / run, self.name)
