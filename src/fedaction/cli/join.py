@@ -115,12 +115,11 @@ def _keep(address: str, data: Path, name: str, home: Path, told: tuple[str, ...]
                 time.sleep(0.3)
                 if node.poll() is not None or worker.poll() is not None:
                     what = "the SuperNode" if node.poll() is not None else "the worker"
-                    warn(f"{what} has ended; starting it again in {_AGAIN:g} s")
-                    time.sleep(_AGAIN)  # a server takes up to a minute to notice, and refuses a second one until then
-                    if node.poll() is not None:
-                        node = start_supernode(home / "flower", address, port, secret, log)
-                    if worker.poll() is not None:
-                        worker = work()
+                    warn(f"{what} has ended; starting again in {_AGAIN:g} s")
+                    stop(worker)
+                    stop(node)  # with a worker goes the message that it had: the server must see that and ask again
+                    time.sleep(_AGAIN)
+                    node, worker = start_supernode(home / "flower", address, port, secret, log), work()
         finally:
             stop(worker)
             stop(node)
