@@ -124,12 +124,11 @@ def _keep(
                 time.sleep(0.3)
                 if node.poll() is not None or worker.poll() is not None:
                     what = "the SuperNode" if node.poll() is not None else "the worker"
-                    warn(f"{what} has ended; starting it again in {_AGAIN:g} s")
-                    time.sleep(_AGAIN)  # a server takes up to a minute to notice, and refuses a second one until then
-                    if node.poll() is not None:
-                        node = start_supernode(home / "flower", address, port, secret, log, keys=keys)
-                    if worker.poll() is not None:
-                        worker = work()
+                    warn(f"{what} has ended; starting again in {_AGAIN:g} s")
+                    stop(worker)
+                    stop(node)  # with a worker goes the message that it had: the server must see that and ask again
+                    time.sleep(_AGAIN)  # Flower refuses a node with a key for up to a minute: it is tried again
+                    node, worker = start_supernode(home / "flower", address, port, secret, log, keys=keys), work()
         finally:
             stop(worker)
             stop(node)

@@ -82,6 +82,14 @@ def test_a_run_over_messages_is_the_simulated_run(paths, tmp_path, method):
     assert str(paths["clinic"]).encode() not in wire
 
 
+def test_an_asynchronous_run_over_messages_is_the_simulated_one(paths, tmp_path):
+    recipe = make_recipe(paths, "edge", classifier="shared", updates_per_round=2, clients_per_round=2)
+    SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
+    open_run(recipe, tmp_path / "real", Roll(count=3))
+    carry_out(HousePost(make_sites(paths, tmp_path / "sites")), tmp_path / "real")
+    compare(tmp_path / "simulated", tmp_path / "real")
+
+
 @pytest.mark.parametrize("method", ["fdarn", "fedavg_within"])
 def test_devices_of_two_kinds_over_messages_are_the_simulated_run(tmp_path, method):
     paths = make_signals(tmp_path)

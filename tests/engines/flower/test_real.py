@@ -10,9 +10,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'fedaction[flower]'")
 
-from fedaction.engines.flower.launch import free_port
+from fedaction.cli.serve import SERVER_APP
+from fedaction.engines.flower.launch import free_port, open_superlink, run_files, stop, submit
 from fedaction.federation.progress import Quiet
 from fedaction.runs.metrics import read_rows
+from fedaction.runs.remote import Roll, open_run
 from fedaction.runs.single import SingleRun
 from tests.engines.flower.places import make_device_recipe, make_recipe, make_signals, make_stores, simulated
 from tests.engines.flower.processes import ROOT, Machine
@@ -100,3 +102,21 @@ def test_the_page_for_three_sites_runs_as_it_is_written(tmp_path, monkeypatch):
             process.terminate()
         for process in processes:
             process.wait(60)
+
+
+def test_what_a_server_sends_is_never_run_at_a_site(tmp_path):
+    paths = make_stores(tmp_path)
+    recipe, mark = make_recipe(paths, "fedavg", rounds=1), tmp_path / "was-here"
+    hostile = f"from flwr.clientapp import ClientApp\nopen({str(mark)!r}, 'w').close()\napp = ClientApp()\n"
+    with Machine(tmp_path, paths, recipe) as machine, (tmp_path / "superlink.log").open("wb") as log:
+        open_run(recipe, machine.run, Roll(count=3))
+        link = open_superlink(machine.run / "flower", "127.0.0.1", machine.port, log)
+        try:
+            for name in paths:
+                machine.join(name)
+            submit(machine.run / "flower", machine.port, machine.run, run_files(SERVER_APP, "", hostile))
+            machine.wait(lambda news: bool(news) and news[-1]["kind"] == "done")
+        finally:
+            stop(link)
+    assert not mark.exists()
+    assert "was-here" in (machine.run / "flower" / "app" / "fedaction_run" / "client.py").read_text()

@@ -181,7 +181,7 @@ class Exchange:
     def ask(self, requests: Iterable[Request]) -> list[Envelope | Failure]:
         """Asks several clients at once; the answers in the order of the requests.
 
-        Where none of them is there any more, a NobodyLeftError.
+        Where nobody at all is there any more, a NobodyLeftError.
         """
         calls, start = [_Call(request) for request in requests], self.now()
         for call in calls:
@@ -194,10 +194,9 @@ class Exchange:
             if all(call.result is not None for call in calls):
                 break
             self.sleep(self.patience.poll)
-        names = {call.request.client for call in calls}
-        if names and not names & self._nodes.keys():
+        if calls and not self._nodes:
             raise NobodyLeftError(
-                f"none of {', '.join(sorted(names))} is there any more; start the sites again, then resume the run"
+                f"none of {', '.join(sorted(self.joined))} is there; start the sites again, then resume"
             )
         return [call.result for call in calls if call.result is not None]
 

@@ -29,7 +29,7 @@ from flwr.supercore.interceptors import (
     RuntimeVersionHttpInterceptor,
     SuperExecAuthHttpInterceptor,
 )
-from flwr.supercore.retry import make_simple_http_retry_invoker
+from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
@@ -98,7 +98,8 @@ class Worker:
             insecure=True,  # it is on this machine
             root_certificates=None,
             interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), interceptor],
-            retry_invoker=make_simple_http_retry_invoker(),
+            # Flower's own would end this process wherever a task is over that somebody still asks about.
+            retry_invoker=RetryInvoker(lambda: exponential(max_delay=5), httpx.TransportError, 6, 60.0),
         )
 
 
@@ -115,7 +116,7 @@ class _Task:
     def _fetch(self) -> None:
         try:
             self._input = pull_task_input(self._client)
-        except Exception as error:  # it is raised again where somebody waits
+        except BaseException as error:  # Flower has one for runs that have ended; it is told where somebody waits
             self._error = error
         self.fetched.set()
 
