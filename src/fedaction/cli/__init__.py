@@ -36,11 +36,13 @@ from fedaction.cli.evaluate import evaluate
 from fedaction.cli.export import export
 from fedaction.cli.features import features
 from fedaction.cli.init import init
+from fedaction.cli.join import join
 from fedaction.cli.keys import keys_app
 from fedaction.cli.paper import paper
 from fedaction.cli.predict import predict
 from fedaction.cli.recipes import recipes
 from fedaction.cli.results import result_csv, result_tables
+from fedaction.cli.serve import serve
 from fedaction.federation.files import is_empty
 from fedaction.federation.recipes import find_recipe
 
@@ -161,7 +163,7 @@ def report(
     say(str(load(write_report, folder, to)))
 
 
-for _command in (analyse, paper, features, distil, evaluate, export, predict, recipes, init, doctor):
+for _command in (analyse, paper, features, distil, evaluate, export, predict, serve, join, recipes, init, doctor):
     app.command()(_command)
 
 

@@ -174,6 +174,24 @@ def bench_events(
     say(f"the schedule takes {share:.2f} of the time that training does")
 
 
+@bench_app.command("flower")
+def bench_flower(
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of each.")] = 5,
+    as_json: JsonFlag = False,
+) -> None:
+    """A round of small work over Flower, three sites on this machine, against a plain Flower app."""
+    from fedaction.bench import flower as bench
+
+    with exit_on_refusal(), err.status("measuring") as status:
+        result = bench.bench_flower(rounds, status.update)
+    if as_json:
+        print(json.dumps(result))
+        return
+    say(f"a plain Flower app: {result['plain']:.1f} s a round")
+    say(f"fedaction: {result['fedaction']:.1f} s, with a test of every site {result['tested']:.1f} s")
+    say(f"ratio: {result['ratio']:.1f}")
+
+
 def _show(result: dict[str, Any], as_json: bool) -> None:
     """Two engines compared."""
     if as_json:

@@ -292,3 +292,16 @@ def data_prepare(
         print(json.dumps({**result, "counts": summary.counts, "issues": issues}))
         return
     say(str(summary))
+
+
+@data_app.command("stage")
+def data_stage(
+    to: Annotated[Path, typer.Option("--out", help="Where the datasets go, each in a folder of its own.")],
+    seed: Annotated[int, typer.Option(min=0, help="Of the synthetic world.")] = 0,
+) -> None:
+    """Make datasets to try things with: synthetic skeletons of three places, each with its own device and actions."""
+    from fedaction.stage.stores import write_stage_stores
+
+    with exit_on_refusal():
+        for path in write_stage_stores(to, seed=seed).values():
+            say(str(path))

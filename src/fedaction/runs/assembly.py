@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 
@@ -29,6 +29,49 @@ from fedaction.server.events import Events
 from fedaction.server.federation import Federation, Warn
 from fedaction.server.rounds import Rounds
 from fedaction.server.schedule import Participation, Turns
+
+
+class Assembled(Protocol):
+    """What one run is made of, wherever its sites are."""
+
+    @property
+    def method(self) -> Method:
+        """Over all clients."""
+        ...
+
+    @property
+    def described(self) -> Mapping[str, ClientInfo]:
+        """The clients before frozen stages have seen their clips."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the server works."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        ...
+
+    @property
+    def tested(self) -> list[str]:
+        """Those who are tested by what they were trained for."""
+        ...
+
+    @property
+    def validated(self) -> list[str]:
+        """Those who keep validation samples."""
+        ...
+
+    @property
+    def engine_name(self) -> str:
+        """The engine that is used."""
+        ...
+
+    def engine(self) -> SimulatedEngine:
+        """The engine."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -104,8 +147,13 @@ class Assembly:
             reestimate=run.statistics == "reestimate",
         )
 
-    @cached_property
+    @property
     def engine_name(self) -> Literal["sequential", "vectorised"]:
+        """See `Assembled.engine_name`."""
+        return self._engine_name
+
+    @cached_property
+    def _engine_name(self) -> Literal["sequential", "vectorised"]:
         """The engine that is used: what the recipe says or, with auto, what suits the device and the network."""
         run = self.recipe.run
         if run.engine != "auto":

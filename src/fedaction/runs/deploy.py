@@ -97,6 +97,11 @@ def write_models(
     write_json(folder / INDEX, {"server": SERVER if shared else None, "clients": files, "left_out": left_out})
 
 
+def write_own_model(path: Path, assembly: Assembly, client: str, tensors: Tree) -> None:
+    """Writes one client's own network as a model file, at the client: from what it was sent and what it keeps."""
+    _Writer(assembly, _about(assembly.recipe)).write_tensors(path, client, tensors)
+
+
 def client_file(name: str) -> str:
     """Where a client's network lies in a run's directory; any name makes a file name."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "client"
@@ -169,11 +174,15 @@ class _Writer:
 
     def write_client(self, path: Path, name: str, server: ServerState, store: LocalStore) -> None:
         """A client's own network."""
+        info = self.assembly.method.clients[name]
+        self.write_tensors(path, name, {**self.assembly.method.served(server, info), **store.current(name)})
+
+    def write_tensors(self, path: Path, name: str, sent: Tree) -> None:
+        """A client's own network from what it is sent and what it keeps."""
         assembly, method = self.assembly, self.assembly.method
         info = method.clients[name]
         if info.architecture not in self._trained:
             self._trained[info.architecture] = fresh(method, info, assembly.seed).to(assembly.device)
-        sent = {**method.served(server, info), **store.current(name)}
         module = self._trained[info.architecture]
         tensors = ready_tensors(method, assembly.clients[name], assembly.training, module, sent)
         self._save(path, name, tensors, {"client": name, "group": info.group})

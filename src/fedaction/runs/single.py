@@ -18,7 +18,7 @@ from fedaction.evaluation.site import EVIDENCE, Evaluation, Neighbours, Question
 from fedaction.federation.files import write_json
 from fedaction.federation.progress import Progress
 from fedaction.methods.start import initial_state
-from fedaction.runs.assembly import Assembly, make_federation, make_rounds
+from fedaction.runs.assembly import Assembled, Assembly, make_federation, make_rounds
 from fedaction.runs.callback import Callback, tell_end, tell_start
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, load_checkpoint, prune, save_checkpoint
 from fedaction.runs.deploy import write_model, write_models
@@ -42,8 +42,13 @@ class SingleRun:
         callbacks: Sequence[Callback] = (),
     ) -> None:
         """`recipe` names one method and one seed; `clients` are already prepared."""
+        self._prepare(recipe, Assembly.of(recipe, clients), folder, progress, callbacks)
+
+    def _prepare(
+        self, recipe: Recipe, assembly: Assembled, folder: Path, progress: Progress, callbacks: Sequence[Callback]
+    ) -> None:
         self.recipe, self.folder, self.progress, self.callbacks = recipe, folder, progress, callbacks
-        self.assembly = Assembly.of(recipe, clients)
+        self.assembly: Assembled = assembly
         seed = self.assembly.seed
         self.label = recipe.run.method if seed == 0 else f"{recipe.run.method}, seed {seed}"
         self.federation = make_federation(recipe, self.assembly.method, progress.warn)
@@ -111,7 +116,8 @@ class SingleRun:
                 for report in reports
                 for name, value in report.metrics.items()
             ]
-            accuracy = fmean(report.metrics["accuracy"] for report in reports if "accuracy" in report.metrics)
+            known = [report.metrics["accuracy"] for report in reports if "accuracy" in report.metrics]
+            accuracy = fmean(known) if known else None
             if run.validation:
                 chosen, validated = self._validate(federation, engine)
                 rows += validated
@@ -173,8 +179,7 @@ class SingleRun:
     def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
         """The models, and what the report shows besides numbers, by kind and client."""
         state = self._chosen(state, engine)
-        about = {"name": self.recipe.run.name, "round": state.round}
-        write_models(self.folder, self.assembly, state.server, engine.store, self.progress.warn, about)
+        self._write_models(state, engine)
         question = Question(tuple(EVIDENCE), self.recipe.run.report_samples)
         reports = self.federation.evaluate(state.federation, engine, self.assembly.tested, question)
         evidence: dict[str, dict[str, Any]] = {
@@ -182,3 +187,9 @@ class SingleRun:
             for kind in EVIDENCE
         }
         write_json(self.folder / "evidence.json", evidence)
+
+    def _write_models(self, state: RunState, engine: SimulatedEngine) -> None:
+        """The model files; a run of real sites has other ones."""
+        assert isinstance(self.assembly, Assembly)
+        about = {"name": self.recipe.run.name, "round": state.round}
+        write_models(self.folder, self.assembly, state.server, engine.store, self.progress.warn, about)

@@ -98,6 +98,12 @@ def list_splits(recipe: Recipe, folder: Path) -> list[Path]:
     return homes if recipe.source.per_seed else homes[:1]
 
 
+def split_seed(recipe: Recipe) -> int:
+    """What a recipe's data are drawn and split by: `data_seed`, and the first seed where each has its own split."""
+    seed = recipe.run.data_seed
+    return derive(seed, "repetition", recipe.run.seeds[0]) if recipe.source.per_seed else seed
+
+
 def load_clients(
     recipe: Recipe, progress: Progress | None = None, given: Sequence[ClientData] | None = None
 ) -> dict[str, ClientData]:
@@ -105,9 +111,7 @@ def load_clients(
 
     A source that repeats its split (`Source.per_seed`) draws it anew for the recipe's first seed.
     """
-    seed = recipe.run.data_seed
-    if recipe.source.per_seed:
-        seed = derive(seed, "repetition", recipe.run.seeds[0])
+    seed = split_seed(recipe)
     loaded = given or recipe.source.load(seed, tell_of(progress, DATA) if progress else None)
     if recipe.run.validation:
         loaded = hold_validation(loaded, recipe.run.validation, seed, recipe.run.unseen)

@@ -1,0 +1,184 @@
+"""`fedaction serve`: the server of a federation between sites of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedaction.cli.common import announce, err, exit_on_refusal, fail, load, run_folder, say, show_warnings, warn
+from fedaction.federation.files import is_empty
+
+if TYPE_CHECKING:
+    from fedaction.engines.flower.launch import ServerKeys
+
+SERVER_APP = "fedaction.runs.server_app"
+_TRIES = 5  # times that the server app may end in a row without another round done
+InsecureFlag = Annotated[
+    bool,
+    typer.Option("--insecure", help="Talk without encryption and without knowing who is there: on one machine only."),
+]
+
+
+KeysOption = Annotated[
+    Path | None, typer.Option("--keys", help="The folder with certificates and keys that `fedaction keys` made.")
+]
+
+
+def require_keys(keys: Path | None, insecure: bool, host: str) -> None:
+    """Refuses to talk without encryption, and with anybody, but on one machine and where somebody said so."""
+    if keys is not None:
+        return
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        raise fail(f"{host} is another machine: that needs --keys; `fedaction keys --help` says how to make them")
+    if not insecure:
+        raise fail("say --keys FOLDER (`fedaction keys` makes it), or --insecure to do without on this machine")
+
+
+def serve(
+    recipe: Annotated[Path, typer.Argument(help="A recipe's name or file; or a run directory, to resume it.")],
+    sites: Annotated[int, typer.Option(min=1, help="How many sites begin the run.")] = 2,
+    overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
+    host: Annotated[
+        str, typer.Option(help="Where to listen: 127.0.0.1, this machine alone, or 0.0.0.0.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where sites reach this server.")] = 8000,
+    wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for the sites to join.")] = 600,
+    deadline: Annotated[float, typer.Option(min=1, help="Seconds a site has for a round's work.")] = 3600,
+    absence: Annotated[float, typer.Option(min=1, help="Seconds a site that vanished has to come back.")] = 120,
+    folder: Annotated[Path | None, typer.Option("--out", help="Run directory; default: runs/NAME-N.")] = None,
+    keys: KeysOption = None,
+    insecure: InsecureFlag = False,
+) -> None:
+    """Train across sites that keep their data: starts the server, waits for `fedaction join` at each site.
+
+    The run directory gets metrics, checkpoints and what sites agree to report; no recording, no label, and none of
+    the tensors that sites keep. A server that was stopped resumes with `fedaction serve RUN_DIRECTORY`.
+    """
+    from fedaction.engines.flower.launch import ServerKeys, check_flower
+
+    load(check_flower)
+    require_keys(keys, insecure, host)
+    trusted = None if keys is None else ServerKeys(keys)
+    if trusted is not None:
+        load(trusted.check)
+    announce("loading PyTorch and the recipe")
+    from fedaction.runs.remote import ROLL, Roll, open_run
+    from fedaction.runs.sites import ELSEWHERE, PATHS
+
+    with ExitStack() as stack:
+        if (recipe / ROLL).is_file():
+            home = recipe
+        else:
+            from fedaction.runs.recipe import load_recipe, read_overrides, read_recipe
+
+            kind = {**load(read_recipe, recipe), **load(read_overrides, overrides)}.get("data", "")
+            if kind in PATHS:  # where data lie is for each site to say
+                overrides = [*overrides, f'{PATHS[kind]}=["{ELSEWHERE}"]']
+            parsed = load(load_recipe, recipe, overrides)
+            home = stack.enter_context(run_folder(folder, parsed.run.name))
+            if home.exists() and (not home.is_dir() or not is_empty(home)):
+                raise fail(
+                    f"{home} exists and is not empty; choose another --out, or resume it: fedaction serve {home}"
+                )
+            if parsed.run.baselines or len(parsed.run.seeds) > 1:
+                warn("baselines and further seeds are not run between sites: only the method, with the first seed")
+            roll = Roll(count=sites, wait=wait, answer=deadline, absence=absence)
+            load(open_run, parsed, home, roll)
+        say(f"run directory: {home}", err)
+        how = "--insecure" if keys is None else "--keys FOLDER"
+        place = "127.0.0.1" if host == "127.0.0.1" else "THIS_MACHINE"
+        say(f"at each site: fedaction join {place}:{port} --data STORE --name NAME {how}", err)
+        if trusted is not None:
+            say(f"sites that may join: {', '.join(trusted.sites())}; give each {keys}/ca.crt", err)
+        with show_warnings(), exit_on_refusal():
+            try:
+                result = supervise(home, port, host, trusted)
+            except KeyboardInterrupt:
+                warn(f"stopped; `fedaction serve {home}` resumes from the last checkpoint")
+                raise typer.Exit(130) from None
+    say(f"accuracy {result['mean']:.1%} over {len(result['clients'])} sites; {home / 'result.json'}")
+
+
+def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys | None = None) -> dict[str, Any]:
+    """Keeps a SuperLink and the server app running until the run is done; the run's result.
+
+    A server app that ends, or goes down with its SuperLink, is handed in again and resumes from its last checkpoint.
+    """
+    from fedaction.engines.flower.launch import connect, open_superlink, register, run_files, stop, submit, withdraw
+    from fedaction.federation.files import read_json
+    from fedaction.runs.remote import NEWS, Roll
+
+    flower = home / "flower"
+    flower.mkdir(parents=True, exist_ok=True)
+    news = follow(home / NEWS)
+    with (flower / "superlink.log").open("ab") as log:
+        link = open_superlink(flower, host, port, log, keys)
+        try:
+            if keys is not None:
+                connect(flower, port, keys)
+                Roll.read(home).model_copy(update={"nodes": register(flower, keys)}).write(home)
+            attempt, tries = secrets.token_hex(8), 0
+            number, pid = submit(flower, port, home, run_files(SERVER_APP), attempt, keys), 0
+            handed_in = time.monotonic()
+            while True:
+                for line in next(news):
+                    if line["attempt"] != attempt:
+                        continue  # the last words of one that has ended
+                    kind, text, pid = line["kind"], line["text"], int(line["pid"])
+                    if kind == "done":
+                        return read_json(home / "result.json")
+                    if kind == "failed":
+                        raise ValueError(f"{text}; `fedaction serve {home}` resumes")
+                    tries = 0 if kind == "round" else tries
+                    (warn if kind == "warn" else lambda t: say(t, err))(text)
+                gone = is_gone(pid) if pid else time.monotonic() - handed_in > 120
+                if link.poll() is not None or gone:
+                    tries += 1
+                    if tries > _TRIES:
+                        raise ValueError(f"the server app ended {tries} times; {flower / 'superlink.log'} says more")
+                    if link.poll() is not None:
+                        warn("the SuperLink has ended; starting it again")
+                        link = open_superlink(flower, host, port, log, keys)
+                    warn("the server app has ended; it resumes from its last checkpoint")
+                    withdraw(flower, number)
+                    attempt = secrets.token_hex(8)
+                    number, pid = submit(flower, port, home, run_files(SERVER_APP), attempt, keys), 0
+                    handed_in = time.monotonic()
+                time.sleep(0.3)
+        finally:
+            stop(link)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process of this machine has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def follow(path: Path) -> Iterator[list[dict[str, Any]]]:
+    """The new lines of a file of JSON lines, each time that it is asked; those there at first are passed over."""
+    place = path.stat().st_size if path.exists() else 0
+    while True:
+        lines: list[dict[str, Any]] = []
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(place)
+                content = file.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            place += len(whole)
+            lines = [json.loads(line) for line in whole.splitlines()]
+        yield lines

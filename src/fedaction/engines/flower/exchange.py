@@ -1,0 +1,407 @@
+"""The server's side of messages: who is there, what was asked, which answers are believed.
+
+A question is bound to a word that nobody can guess; its answer must repeat it, in time, from the client that was
+asked. Whoever vanishes and comes back, as another node perhaps, is asked again. All of it is a loop of its own over
+three calls that do not block, whoever carries the messages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from fedaction.data.client import ClientInfo
+from fedaction.engines.flower.envelope import (
+    Envelope,
+    EnvelopeError,
+    Header,
+    Kind,
+    draw_token,
+    open_envelope,
+)
+from fedaction.engines.flower.site import pack_members
+from fedaction.engines.messages import MessageError, unpack
+
+_MOST_HELLO = 4 << 20  # bytes of an answer to "hello" or "begin"
+_MOST_CLASSES = 100_000
+
+
+@dataclass(frozen=True)
+class Bounce:
+    """A message that was not answered by a site, but by what carries messages."""
+
+    reason: str
+    """Why."""
+    lost: bool
+    """Whether the node is gone; otherwise its work failed, and may be tried again."""
+
+
+class Post(Protocol):
+    """What carries messages to nodes and back. No call blocks."""
+
+    def nodes(self) -> set[int]:
+        """Those that are thought to be there."""
+        ...
+
+    def send(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
+        """Sends messages to nodes; their ids, or None where one was not taken."""
+        ...
+
+    def collect(self, ids: Sequence[str]) -> list[tuple[str, bytes | Bounce]]:
+        """The answers that have come to some messages, by the message's id. Each comes once."""
+        ...
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a server waits, in seconds."""
+
+    answer: float = 3600.0
+    """For an answer to a job; then the client has failed in this round."""
+    absence: float = 120.0
+    """For a site that has vanished to come back; then the same. Flower itself notices after up to 60 s."""
+    poll: float = 0.2
+    """From one look for answers to the next."""
+    look: float = 1.0
+    """From one look for nodes to the next."""
+    retry: float = 2.0
+    """Before a site whose work failed outright is asked again."""
+    tries: int = 3
+    """How often it is asked."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A client that has joined a run."""
+
+    info: ClientInfo
+    """What the server knows of it."""
+    proof: str
+    """What only its site can say."""
+    data: str
+    """Stands for its samples; the same as long as they are."""
+    splits: tuple[str, ...]
+    """What it can be tested on."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A question to one client."""
+
+    client: str
+    kind: Kind
+    parts: tuple[bytes, ...] = ()
+    basis: int = 0
+    oldest: int = 0
+    limit: int = _MOST_HELLO
+    """Bytes of an answer; more are not read."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A question without a usable answer, and why."""
+
+    text: str
+
+
+class NobodyLeftError(RuntimeError):
+    """No client of a run is there any more."""
+
+
+@dataclass
+class _Call:
+    """A question under way."""
+
+    request: Request
+    node: int | None = None
+    id: str | None = None
+    nonce: str = ""
+    kind: Kind = "hello"
+    """What was sent last: the request's, or the "begin" that must come before."""
+    tries: int = 0
+    not_before: float = 0.0
+    result: Envelope | Failure | None = None
+
+    def put_back(self) -> None:
+        self.node = self.id = None
+
+
+@dataclass
+class Exchange:
+    """Asks the clients of one run, by name."""
+
+    post: Post
+    run: str
+    """The run's word."""
+    recipe: bytes
+    """What sites are told of it, as JSON."""
+    patience: Patience = Patience()
+    warn: Callable[[str], object] = lambda _: None
+    tell: Callable[[str], object] = lambda _: None
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], object] = time.sleep
+    joined: dict[str, Joined] = field(default_factory=dict[str, Joined])
+    """Everybody who ever joined, by name."""
+    closed: bool = False
+    """Whether nobody else may join."""
+    names: Mapping[int, str] | None = None
+    """Whose key each node has, where nodes have keys: a site cannot join under another's name."""
+    wire: dict[str, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
+    """Bytes of messages so far, envelopes included."""
+    _nodes: dict[str, int] = field(default_factory=dict[str, int])  # those who are there, by name
+    _lost: dict[str, float] = field(default_factory=dict[str, float])  # when others were last there
+    _begun: set[str] = field(default_factory=set[str])
+    _greeted: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])  # id and word by node
+    _looked: float = float("-inf")
+
+    @property
+    def present(self) -> list[str]:
+        """The clients that are there, as far as is known."""
+        return sorted(self._nodes)
+
+    def gather(self, count: int, wait: float) -> None:
+        """Waits until so many clients are there; a ValueError where too few are after `wait` seconds.
+
+        A run that has begun goes on with those who are there: rounds have a quorum for that.
+        """
+        end = self.now() + wait
+        while len(self._nodes) < count:
+            self._turn([])
+            if self.now() > end:
+                if self.closed and self._nodes:
+                    self.warn(f"only {', '.join(self.present)} came back")
+                    return
+                raise ValueError(
+                    f"{len(self._nodes)} of {count} sites have joined after {wait:g} s: {', '.join(self.present)}"
+                )
+            self.sleep(self.patience.poll)
+
+    def ask(self, requests: Iterable[Request]) -> list[Envelope | Failure]:
+        """Asks several clients at once; the answers in the order of the requests.
+
+        Where nobody at all is there any more, a NobodyLeftError.
+        """
+        calls, start = [_Call(request) for request in requests], self.now()
+        for call in calls:
+            self._lost.setdefault(call.request.client, start)
+        while True:
+            self._turn(calls)
+            for call in calls:
+                if call.result is None:
+                    call.result = self._give_up(call, start)
+            if all(call.result is not None for call in calls):
+                break
+            self.sleep(self.patience.poll)
+        if calls and not self._nodes:
+            raise NobodyLeftError(
+                f"none of {', '.join(sorted(self.joined))} is there; start the sites again, then resume"
+            )
+        return [call.result for call in calls if call.result is not None]
+
+    def _give_up(self, call: _Call, start: float) -> Failure | None:
+        name, now = call.request.client, self.now()
+        if now - start > self.patience.answer:
+            return Failure(f"client {name!r} did not answer within {self.patience.answer:g} s")
+        if name not in self._nodes and now - self._lost[name] > self.patience.absence:
+            return Failure(f"client {name!r} has been away for more than {self.patience.absence:g} s")
+        return None
+
+    def _turn(self, calls: Sequence[_Call]) -> None:
+        """One turn of the loop: who is there, what can be sent, what has come."""
+        if self.now() - self._looked >= self.patience.look:
+            self._looked = self.now()
+            self._look(calls)
+        self._send(calls)
+        under_way = {call.id: call for call in calls if call.id is not None and call.result is None}
+        greetings = {id: node for node, (id, _) in self._greeted.items() if id}
+        for id, content in self.post.collect([*under_way, *greetings]):
+            if isinstance(content, bytes):
+                self.wire["received"] += len(content)
+            if id in greetings:
+                self._meet(greetings[id], content, calls)
+            elif id in under_way:
+                self._hear(under_way[id], content)
+
+    def _look(self, calls: Sequence[_Call]) -> None:
+        """Notes who has gone, and greets whoever is new."""
+        online = self.post.nodes()
+        for name in [name for name, node in self._nodes.items() if node not in online]:
+            self._miss(name, calls)
+        for node in [node for node in self._greeted if node not in online]:
+            del self._greeted[node]
+        new = sorted(online - self._greeted.keys())
+        words = [draw_token() for _ in new]
+        sealed = [Envelope(Header(kind="hello", run=self.run, nonce=w), (self.recipe,)).seal() for w in words]
+        ids = self._post([(node, "hello", content) for node, content in zip(new, sealed, strict=True)])
+        for node, id, word in zip(new, ids, words, strict=True):
+            if id is not None:
+                self._greeted[node] = id, word
+
+    def _miss(self, name: str, calls: Sequence[_Call]) -> None:
+        """A client has vanished: what it was asked will be asked again when it is back."""
+        self.warn(f"client {name!r} has gone; it has {self.patience.absence:g} s to come back")
+        node = self._nodes.pop(name)
+        self._lost[name] = self.now()
+        self._begun.discard(name)
+        self._greeted.pop(node, None)
+        for call in calls:
+            if call.node == node:
+                call.put_back()
+
+    def _meet(self, node: int, content: bytes | Bounce, calls: Sequence[_Call]) -> None:
+        """A node has answered "hello", and may be a client; else it is left alone, with a warning."""
+        _, word = self._greeted[node]
+        self._greeted[node] = "", ""  # not again
+        if isinstance(content, Bounce):
+            del self._greeted[node]  # its worker may still be starting: try again at the next look
+            return
+        try:
+            envelope = open_envelope(content, _MOST_HELLO)
+            said = envelope.header
+            if said.kind == "fault":
+                raise EnvelopeError(f"it cannot join: {said.text}")
+            if (said.kind, said.run, said.nonce) != ("hello", self.run, word) or len(envelope.parts) != 1:
+                raise EnvelopeError("it answered another question than it was asked")
+            if self.names is not None and self.names.get(node) != said.client:
+                raise EnvelopeError(
+                    f"it says that it is {said.client[:100]!r}, but its key is {self.names.get(node)!r}'s"
+                )
+            client = self._admit(said, unpack(ClientInfo, envelope.parts[0]))
+        except (EnvelopeError, MessageError) as error:
+            self.warn(f"a node ({node}) is left out: {error}")
+            return
+        name = client.info.id
+        self.tell(f"{name} has {'come back' if name in self.joined else 'joined'}: {describe(client.info)}")
+        before = self._nodes.get(name)
+        self.joined[name], self._nodes[name] = client, node
+        self._begun.discard(name)
+        for call in calls:
+            if before is not None and call.node == before:
+                call.put_back()
+
+    def _admit(self, said: Header, info: ClientInfo) -> Joined:
+        """A client as it describes itself, if it may be in this run."""
+        name = said.client
+        if not name or info.id != name:
+            raise EnvelopeError(f"it is called {info.id!r} and {name!r} at once")
+        if info.samples < 0 or len(info.classes) > _MOST_CLASSES or len(set(info.classes)) != len(info.classes):
+            raise EnvelopeError(f"it says that {name!r} has {info.samples} samples of {len(info.classes)} classes")
+        client = Joined(info, said.proof, said.data, said.splits)
+        known = self.joined.get(name)
+        if known is None:
+            if self.closed:
+                raise EnvelopeError(f"{name!r} came after the run had begun; it can join the next one")
+            if not said.proof:
+                raise EnvelopeError(f"{name!r} gave no proof of who it is")
+            return client
+        if known.proof != said.proof:
+            raise EnvelopeError(f"another site has already joined as {name!r}; one of them needs another --name")
+        if known != client:
+            raise EnvelopeError(f"the data of {name!r} are not those that it joined with; put them back as they were")
+        return client
+
+    def _send(self, calls: Sequence[_Call]) -> None:
+        """Sends what can be sent now; a client is told who else is in the run before its first job."""
+        messages: list[tuple[int, Kind, bytes]] = []
+        sent: list[_Call] = []
+        for call in calls:
+            node = self._nodes.get(call.request.client)
+            if call.result is not None or call.id is not None or node is None or self.now() < call.not_before:
+                continue
+            request, call.nonce = call.request, draw_token()
+            if request.client not in self._begun:
+                request = Request(request.client, "begin", (self._members_for(request.client),))
+            call.node, call.kind = node, request.kind
+            header = Header(
+                kind=request.kind,
+                run=self.run,
+                nonce=call.nonce,
+                client=request.client,
+                basis=request.basis,
+                oldest=request.oldest,
+            )
+            messages.append((node, request.kind, Envelope(header, request.parts).seal()))
+            sent.append(call)
+        for call, id in zip(sent, self._post(messages), strict=True):
+            call.id = id
+            if id is None:  # it was not taken
+                self._again(call, "a message could not be sent")
+
+    def _members_for(self, client: str) -> bytes:
+        """Everybody's descriptions; how many samples others have is no client's business."""
+        infos = [hide(self.joined[name].info) if name != client else self.joined[name].info for name in self.joined]
+        return pack_members(sorted(infos, key=lambda info: info.id))
+
+    def _hear(self, call: _Call, content: bytes | Bounce) -> None:
+        """An answer has come to a call; it is believed, refused, or asked for again."""
+        name, node = call.request.client, call.node
+        call.id = None
+        if isinstance(content, Bounce):
+            if not content.lost:
+                self._again(call, content.reason)
+            elif self._nodes.get(name) == node:
+                self._miss(name, [call])
+            else:
+                call.put_back()
+            return
+        limit = call.request.limit if call.kind == call.request.kind else _MOST_HELLO
+        try:
+            envelope = open_envelope(content, limit)
+        except EnvelopeError as error:
+            call.result = Failure(f"client {name!r} sent what is no answer: {error}")
+            return
+        said = envelope.header
+        if (said.run, said.nonce, said.client) != (self.run, call.nonce, name):
+            call.result = Failure(f"client {name!r} answered another question than it was asked")
+        elif said.kind == "fault":
+            call.result = Failure(f"client {name!r} could not do it: {said.text}")
+        elif said.kind == "unknown":  # it was started anew, and will be told again
+            self._begun.discard(name)
+            self._forget_node(name)
+            self._again(call, "it does not know the run")
+        elif said.kind != call.kind:
+            call.result = Failure(f"client {name!r} answered {said.kind!r} to {call.kind!r}")
+        elif call.kind == "begin":
+            self._begun.add(name)
+            call.put_back()
+        else:
+            call.result = envelope
+
+    def _forget_node(self, name: str) -> None:
+        """A client that knows nothing of the run is greeted again, whatever node it is."""
+        node = self._nodes.pop(name, None)
+        self._lost[name] = self.now()
+        if node is not None:
+            self._greeted.pop(node, None)
+
+    def _again(self, call: _Call, reason: str) -> None:
+        """A call is put back, a few times."""
+        call.put_back()
+        call.tries += 1
+        call.not_before = self.now() + self.patience.retry
+        if call.tries >= self.patience.tries:
+            call.result = Failure(f"client {call.request.client!r} failed {call.tries} times: {reason[:200]}")
+
+    def _post(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
+        if not messages:
+            return []
+        self.wire["sent"] += sum(len(content) for _, _, content in messages)
+        return self.post.send(messages)
+
+
+def hide(info: ClientInfo) -> ClientInfo:
+    """What one client is told of another: what a method builds networks from, not how much it has."""
+    return replace(info, samples=1)
+
+
+def describe(info: ClientInfo) -> str:
+    """A client in a few words."""
+    layout = f", {info.layout.name}" if info.layout is not None else ""
+    return f"{info.group}{layout}, {info.samples} training samples of {len(info.classes)} classes"
+
+
+def splits_of(joined: Mapping[str, Joined], split: str) -> list[str]:
+    """The clients that can be tested on a split, sorted by name."""
+    return [name for name in sorted(joined) if split in joined[name].splits]

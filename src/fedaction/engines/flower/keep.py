@@ -1,0 +1,81 @@
+"""What a site keeps on its own disk: its LOCAL tensors after every job, whole files under the job's number.
+
+Nothing is marked as pending or committed here. The server says in every message which job's tensors count (the
+`basis`), so a message that comes twice, or a server that was set back to an older checkpoint, finds what it means.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+from fedaction.engines.messages import Message, MessageError
+from fedaction.federation.files import remove_partial, write_atomically
+from fedaction.federation.tree import Tree
+
+_FILE = re.compile(r"^job-(\d{9,16})\.kept$")
+_DIGEST = 32  # bytes of a SHA-256 behind the message
+
+
+class LostError(ValueError):
+    """Tensors that a site should have and has not, and what to do."""
+
+
+class SiteStore:
+    """The LOCAL tensors of one client in one run, a file for each job that it has done."""
+
+    def __init__(self, folder: Path, client: str) -> None:
+        """`folder` is this run's and this client's alone; it is made when there is something to keep."""
+        self._folder, self._client = folder, client
+        if folder.exists():
+            remove_partial(folder)
+
+    def write(self, job: int, tree: Tree) -> None:
+        """Keeps what a job (counted from 1) has left; whole or not at all. What it had left before is replaced."""
+        content = Message("kept", {"client": self._client, "job": job}, {"tree": tree}).pack()
+        write_atomically(self._path(job), content + hashlib.sha256(content).digest())
+
+    def read(self, job: int) -> Tree:
+        """What a job has left; a LostError where it is not there, is damaged or is somebody else's."""
+        path = self._path(job)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise LostError(
+                f"client {self._client!r} has lost what it kept after job {job}: {error.strerror}; put back its "
+                "state folder from a backup, or begin a new run"
+            ) from None
+        content, digest = content[:-_DIGEST], content[-_DIGEST:]
+        if hashlib.sha256(content).digest() != digest:
+            raise LostError(f"what client {self._client!r} kept after job {job} is damaged on its disk")
+        try:
+            message = Message.unpack(content)
+        except MessageError as error:
+            raise LostError(f"what client {self._client!r} kept after job {job} cannot be read: {error}") from None
+        if message.kind != "kept" or message.values != {"client": self._client, "job": job}:
+            raise LostError(f"what client {self._client!r} kept after job {job} belongs to {message.values}")
+        return message.trees.get("tree", {})
+
+    def jobs(self) -> list[int]:
+        """The jobs whose tensors are kept, in order."""
+        if not self._folder.exists():
+            return []
+        return sorted(int(match[1]) for path in self._folder.iterdir() if (match := _FILE.match(path.name)))
+
+    def forget(self, before: int) -> None:
+        """Removes what jobs before one have left."""
+        for job in self.jobs():
+            if job < before:
+                self._path(job).unlink(missing_ok=True)
+
+    def free(self) -> int:
+        """Bytes that the disk has left."""
+        place = self._folder
+        while not place.exists():
+            place = place.parent
+        return shutil.disk_usage(place).free
+
+    def _path(self, job: int) -> Path:
+        return self._folder / f"job-{job:09d}.kept"

@@ -1,0 +1,85 @@
+"""Flower's long processes, as `fedaction serve` and `join` start them: `python -m THIS_MODULE ROLE ...`.
+
+ROLE is superlink or supernode; what follows is what Flower's own commands take. Two things differ. They end when
+whoever started them is gone. And a SuperNode looks for messages more often: Flower's sleeps 3 s between two looks,
+which a round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps
+here (default 0.3). Where a later Flower has no such sleeps any more, nothing is changed.
+"""
+
+# Flower is an extra, which a type checker need not find.
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+POLL = "FEDACTION_POLL"
+"""The environment variable: seconds between two looks for messages."""
+
+
+class ShortSleeps:
+    """Stands for the module `time` where only `sleep` is used: no sleep is longer than a limit, in seconds."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+
+    def sleep(self, seconds: float) -> None:
+        """Sleeps so long, or up to the limit."""
+        time.sleep(min(seconds, self._limit))
+
+
+def shorten_backoff(seconds: float = 0.1) -> bool:
+    """Has Flower in this process wait so long, not 1 s, before it looks again for a piece of a message.
+
+    A message is announced before its pieces are there, so one who looks often must often look twice. Returns whether
+    there was such a wait.
+    """
+    from flwr.supercore.inflatable import inflatable_utils
+
+    defaults: Any = inflatable_utils.pull_objects.__kwdefaults__
+    if not defaults or "initial_backoff" not in defaults:
+        return False
+    defaults["initial_backoff"] = seconds
+    return True
+
+
+def end_with_parent() -> None:
+    """Ends this process soon after the one that started it, however that ended."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Starts what the command line says."""
+    role = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    if role not in ("superlink", "supernode"):
+        sys.exit("the first argument must be superlink or supernode")
+    end_with_parent()
+    if role == "superlink":
+        from flwr.superlink.cli import flower_superlink
+
+        flower_superlink()
+        return
+    from flwr.supernode import start_client_internal
+    from flwr.supernode.cli import flower_supernode
+
+    shorten_backoff()
+    start_client_internal.time = ShortSleeps(max(0.01, float(os.environ.get(POLL, "0.3"))))
+    flower_supernode()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+"""A site's side: its samples, its engine, what it keeps, and what it tells. Answers bytes with bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Samples, in_batches
+from fedaction.engines.base import SimulatedEngine
+from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Header, open_envelope
+from fedaction.engines.flower.keep import SiteStore
+from fedaction.engines.messages import MOST_BYTES, MessageError, pack, unpack
+from fedaction.engines.store import LocalState
+from fedaction.evaluation.site import EVIDENCE, Evaluation, Question
+from fedaction.federation.files import write_atomically
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import Job
+from fedaction.federation.tree import Tree, largest_values
+from fedaction.methods.base import Method
+
+REPORTS: dict[str, str] = {
+    "training": "the mean loss and other numbers of local training, which some methods weigh clients by",
+    "metrics": "accuracy, balanced accuracy, F1 and loss on this site's test samples",
+    "confusion": "how many test samples of each class were taken for which",
+    "topology": "the learned graph of this site's skeletons, its own part included",
+}
+"""What a site may tell besides the tensors that it shares, by the word that its owner allows or cuts it with.
+Recordings ("samples" in a simulation's report) are not among them: they never leave."""
+MODEL = "model.safetensors"
+"""In the folder that a site keeps of a run: its own network, once the run is over."""
+_EMPTY_RUN = "0" * 32
+_MOST_RECIPE = 256 << 10
+_MOST_MEMBERS = 100_000
+_MOST_EPOCHS = 10_000
+
+
+class SiteError(ValueError):
+    """What a site will not do, and why."""
+
+
+class Workshop(Protocol):
+    """What makes a site's data and engine from a server's recipe."""
+
+    def load(self, recipe: Mapping[str, Any]) -> ClientData:
+        """This site's samples, prepared as a recipe says; a ValueError where they do not suit it."""
+        ...
+
+    def build(
+        self, recipe: Mapping[str, Any], data: ClientData, members: Sequence[ClientInfo]
+    ) -> tuple[Method, SimulatedEngine]:
+        """The method over all members of the run, and an engine that holds this site alone."""
+        ...
+
+    def write_model(
+        self, recipe: Mapping[str, Any], data: ClientData, method: Method, tensors: Tree, path: Path
+    ) -> None:
+        """Writes this site's own network, with the tensors that it shares and keeps, as a model file."""
+        ...
+
+
+@dataclass
+class _Run:
+    """The run that a site is in."""
+
+    token: str
+    recipe: Mapping[str, Any]
+    data: ClientData
+    store: SiteStore
+    method: Method | None = None
+    engine: SimulatedEngine | None = None
+
+
+class Site:
+    """One client on its own machine."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        workshop: Workshop,
+        reports: Sequence[str] = tuple(REPORTS),
+        log: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """Prepares a site.
+
+        Args:
+            name: the client's, unique in the federation.
+            folder: where it keeps its key and its LOCAL tensors, from run to run.
+            workshop: what makes its data and engine.
+            reports: what it tells, of `REPORTS`.
+            log: told what happens, for the site's owner.
+        """
+        unknown = [word for word in reports if word not in REPORTS]
+        if unknown:
+            raise SiteError(f"a site cannot report {unknown[0]!r}; there are {', '.join(REPORTS)}")
+        self.name, self._folder, self._workshop, self._log = name, folder, workshop, log
+        self._reports = frozenset(reports)
+        self._key = _read_key(folder / "site.key")
+        self._run: _Run | None = None
+
+    def answer(self, content: bytes) -> bytes:
+        """What is sent back for a message; whatever is wrong with it is said in the answer, and nothing is done."""
+        header = Header(kind="fault", run=_EMPTY_RUN, nonce=_EMPTY_RUN, client=self.name)
+        try:
+            envelope = open_envelope(content, MOST_BYTES)
+            header = header.model_copy(update={"run": envelope.header.run, "nonce": envelope.header.nonce})
+            return self._do(envelope, header).seal()
+        except ValueError as error:
+            text = str(error)
+        except OSError as error:  # whose text would tell where files lie
+            text = f"this site's disk or network failed: {error.strerror or type(error).__name__}"
+        except Exception as error:  # a fault of ours must not end the site; its owner sees all of it
+            text = f"work failed at this site with {type(error).__name__}; its log says more"
+            self._log(f"{type(error).__name__}: {error}")
+        self._log(f"refused or failed: {text}")
+        return Envelope(header.model_copy(update={"text": text[:MOST_TEXT]})).seal()
+
+    def _do(self, envelope: Envelope, answer: Header) -> Envelope:
+        asked, parts = envelope.header, envelope.parts
+        if asked.kind == "hello":
+            return self._hello(asked, parts, answer)
+        if asked.client != self.name:
+            raise SiteError(f"a message for {asked.client!r} came to {self.name!r}")
+        run = self._run
+        if run is None or run.token != asked.run or (run.engine is None and asked.kind != "begin"):
+            return Envelope(answer.model_copy(update={"kind": "unknown"}))
+        answer = answer.model_copy(update={"kind": asked.kind})
+        if asked.kind == "begin":
+            self._begin(run, parts)
+            return Envelope(answer)
+        if asked.kind not in ("train", "evaluate", "end"):
+            raise SiteError(f"a site is not asked for {asked.kind!r}")
+        job = self._read_job(run, _only(parts, 2 if asked.kind == "evaluate" else 1)[0])
+        self._take_up(run, asked.basis)
+        if asked.kind == "train":
+            return Envelope(answer, (self._train(run, job, asked.oldest),))
+        if asked.kind == "end":
+            self._end(run, job, asked.oldest)
+            return Envelope(answer)
+        return Envelope(answer, (self._evaluate(run, job, unpack(Question, parts[1])),))
+
+    def _hello(self, asked: Header, parts: Sequence[bytes], answer: Header) -> Envelope:
+        """Loads the samples as the run wants them, and says what the server may know of them."""
+        recipe = read_recipe_part(_only(parts, 1)[0])
+        run = self._run
+        if run is None or run.token != asked.run or run.recipe != recipe:
+            data = self._workshop.load(recipe)
+            data = replace(data, info=replace(data.info, id=self.name))
+            self._close()
+            run = self._run = _Run(asked.run, recipe, data, self._store(asked.run))
+            self._log(f"joined run {asked.run}: {data.info.samples} training and {len(data.test)} test samples")
+        held = run.data.validation
+        splits = [name for name, there in (("test", run.data.test), ("validation", held)) if there and len(there)]
+        said = {
+            "kind": "hello",
+            "proof": self._sign(asked.run.encode()),
+            "data": self._sign(_digest(run.data)),
+            "splits": tuple(splits),
+        }
+        return Envelope(answer.model_copy(update=said), (pack(run.data.info),))
+
+    def _begin(self, run: _Run, parts: Sequence[bytes]) -> None:
+        """The federation is complete: the method is made over all its members."""
+        members = read_members(_only(parts, 1)[0])
+        own = [member for member in members if member.id == self.name]
+        if own != [run.data.info]:
+            raise SiteError(f"the server describes {self.name!r} as {own}, but it is {run.data.info}")
+        if run.engine is not None:
+            run.engine.close()
+        run.method, run.engine = self._workshop.build(run.recipe, run.data, members)
+        plan = run.method.plan(run.data.info)
+        kept = [name for name, scope in plan.scopes.items() if scope is Scope.LOCAL]
+        self._log(
+            f"{run.recipe.get('method')} with {len(members)} sites: each round {len(plan.shared)} tensors "
+            f"({plan.traffic:,} bytes) come and go; {len(kept)} tensors stay here"
+        )
+
+    def _read_job(self, run: _Run, content: bytes) -> Job:
+        """A job, if it is this client's and its tensors are those that the method shares."""
+        assert run.method is not None
+        job, info = unpack(Job, content), run.data.info
+        if (job.client, job.group) != (self.name, info.group):
+            raise SiteError(f"a job for {job.client!r} of {job.group!r} came to {self.name!r} of {info.group!r}")
+        if min(job.version, job.round, job.number, job.epochs) < 0 or job.epochs > _MOST_EPOCHS:
+            raise SiteError(f"job {job.number} of round {job.round} asks for {job.epochs} epochs of {job.version}")
+        plan = run.method.plan(info)
+        if {*job.payload} != {*plan.shared}:
+            odd = sorted(job.payload.keys() ^ {*plan.shared})[0]
+            raise SiteError(f"{odd!r} was sent and is not shared, or is shared and was not sent")
+        for name, tensor in job.payload.items():
+            leaf = plan.leaves[name]
+            if (tuple(tensor.shape), tensor.dtype) != (leaf.shape, leaf.dtype):
+                raise SiteError(
+                    f"{name!r} was sent as {tensor.dtype} {tuple(tensor.shape)}; expected {leaf.dtype} {leaf.shape}"
+                )
+        floats = {name: tensor for name, tensor in job.payload.items() if tensor.is_floating_point()}
+        for name, largest in zip(floats, largest_values(floats), strict=True):
+            if not math.isfinite(largest):
+                raise SiteError(f"{name!r} was sent with values that are NaN or infinite")
+        return job
+
+    def _take_up(self, run: _Run, basis: int) -> None:
+        """The engine has the LOCAL tensors that count."""
+        assert run.engine is not None and run.method is not None
+        committed: dict[str, Tree] = {}
+        names = {name for name, scope in run.method.scopes_of(self.name).items() if scope is Scope.LOCAL}
+        if basis and names:
+            tree = run.store.read(basis)
+            if {*tree} != names:
+                raise SiteError(f"what this site kept after job {basis} is of another network")
+            committed[self.name] = tree
+        run.engine.store.load(LocalState(committed), torch.device("cpu"))  # engines copy them to where they work
+
+    def _train(self, run: _Run, job: Job, oldest: int) -> bytes:
+        assert run.engine is not None
+        (update,) = run.engine.train([job])
+        kept = run.engine.store.pending(self.name)
+        if kept and not update.fault:
+            run.store.write(job.occasion, kept)  # before the update leaves: what is combined must not be lost
+        run.store.forget(oldest)
+        run.engine.drop([self.name])
+        self._log(f"round {job.round}: trained from version {job.version}")
+        return pack(update if "training" in self._reports else replace(update, metrics={}))
+
+    def _evaluate(self, run: _Run, job: Job, question: Question) -> bytes:
+        assert run.engine is not None
+        wanted = tuple(kind for kind in question.evidence if kind in EVIDENCE and kind in self._reports)
+        if question.split == "validation" and run.data.validation is None:
+            raise SiteError(f"client {self.name!r} has no validation samples")
+        (report,) = run.engine.evaluate([job], replace(question, evidence=wanted, samples=0))
+        if "metrics" not in self._reports:
+            report = Evaluation(report.client, {}, report.evidence, report.n)
+        return pack(report)
+
+    def _end(self, run: _Run, job: Job, oldest: int) -> None:
+        """The run is over: this site has its own network, in a file that predicts."""
+        assert run.engine is not None and run.method is not None
+        run.store.forget(oldest)
+        path = self._folder / run.token / MODEL
+        tensors = {**job.payload, **run.engine.store.current(self.name)}
+        self._workshop.write_model(run.recipe, run.data, run.method, tensors, path)
+        self._log(f"the run is over; this site's network: {path}")
+
+    def _store(self, run: str) -> SiteStore:
+        return SiteStore(self._folder / run, self.name)
+
+    def _sign(self, content: bytes) -> str:
+        return hmac.new(self._key, content, hashlib.sha256).hexdigest()
+
+    def _close(self) -> None:
+        if self._run is not None and self._run.engine is not None:
+            self._run.engine.close()
+        self._run = None
+
+
+def read_recipe_part(content: bytes) -> dict[str, Any]:
+    """A recipe as a message carries it: a flat JSON object. The workshop checks its keys."""
+    if len(content) > _MOST_RECIPE:
+        raise EnvelopeError(f"a recipe of {len(content)} bytes is larger than the {_MOST_RECIPE} that are allowed")
+    try:
+        recipe: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        raise EnvelopeError("what should be a recipe is no JSON") from None
+    if not isinstance(recipe, dict):
+        raise EnvelopeError("what should be a recipe is no JSON object")
+    return {str(key): value for key, value in recipe.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def pack_members(members: Sequence[ClientInfo]) -> bytes:
+    """Descriptions of clients as a part of a message: a JSON list of what `pack` gives, in hexadecimal."""
+    return json.dumps([pack(member).hex() for member in members]).encode()
+
+
+def read_members(content: bytes) -> list[ClientInfo]:
+    """Reads what `pack_members` gave; anything else is a MessageError."""
+    try:
+        texts: Any = json.loads(content)
+        if not isinstance(texts, list) or len(texts) > _MOST_MEMBERS:  # pyright: ignore[reportUnknownArgumentType]
+            raise MessageError("what should be a list of clients is none")
+        members = [unpack(ClientInfo, bytes.fromhex(text)) for text in texts]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MessageError(f"what should be a list of clients cannot be read: {str(error)[:200]}") from None
+    if len({member.id for member in members}) != len(members):
+        raise MessageError("two clients of a run have one name")
+    return members
+
+
+def _only(parts: Sequence[bytes], count: int) -> Sequence[bytes]:
+    if len(parts) != count:
+        raise EnvelopeError(f"a message has {len(parts)} parts; expected {count}")
+    return parts
+
+
+def _read_key(path: Path) -> bytes:
+    """The site's own secret, drawn the first time."""
+    if not path.exists():
+        write_atomically(path, secrets.token_bytes(32))
+        path.chmod(0o600)
+    key = path.read_bytes()
+    if len(key) != 32:
+        raise SiteError(f"{path} is no site key: it has {len(key)} bytes, not 32")
+    return key
+
+
+def _digest(data: ClientData) -> bytes:
+    """A digest of everything that a client has; signed with the site's secret before it goes anywhere."""
+    digest = hashlib.sha256(repr(data.info).encode())
+
+    def add(samples: Samples) -> None:
+        digest.update(samples.labels.numpy().tobytes())
+        for x in in_batches(samples, 256) if samples.resident else ():  # to decode all of a site's video takes hours
+            digest.update(x.contiguous().cpu().numpy().tobytes())
+
+    for part in (data.train, data.test, *([data.validation] if data.validation is not None else [])):
+        add(part)
+    return digest.digest()

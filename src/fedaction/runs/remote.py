@@ -1,0 +1,270 @@
+"""A run whose sites are elsewhere: the server has descriptions, its own state and what comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedaction.data.client import ClientInfo
+from fedaction.engines.base import SimulatedEngine
+from fedaction.engines.flower.envelope import Token, draw_token
+from fedaction.engines.flower.exchange import Exchange, Joined, Patience, Post, splits_of
+from fedaction.engines.flower.server import FlowerEngine
+from fedaction.engines.messages import pack, unpack
+from fedaction.engines.observed import ObservedEngine, Observer
+from fedaction.evaluation.divergence import Distances
+from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json
+from fedaction.federation.progress import Progress
+from fedaction.federation.settings import to_toml
+from fedaction.federation.state import Job
+from fedaction.methods.base import Method
+from fedaction.runs.assembly import Assembled
+from fedaction.runs.checkpoint import RunState
+from fedaction.runs.deploy import INDEX
+from fedaction.runs.recipe import Recipe, load_recipe
+from fedaction.runs.single import SingleRun
+from fedaction.runs.sites import check_real, recipe_for_sites
+from fedaction.runs.study import RunResult, summary
+
+ROLL = "sites.json"
+"""In a run's directory: the run's word, how long the server waits, and everybody who has joined."""
+NEWS = "news.jsonl"
+"""In a run's directory: what happens, line by line, for whoever waits."""
+
+
+class _Member(BaseModel):
+    """A client in the roll."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    info: str
+    proof: str
+    data: str
+    splits: tuple[str, ...]
+
+
+class Roll(BaseModel):
+    """What a server must remember of its sites besides checkpoints, to go on after it was killed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: Token = Field(default_factory=draw_token)
+    """The run's word, which sites know it by."""
+    count: int = Field(ge=1)
+    """How many sites begin it."""
+    wait: float = Field(default=600.0, gt=0)
+    """Seconds that the server waits for them."""
+    answer: float = Field(default=3600.0, gt=0)
+    """See `Patience.answer`."""
+    absence: float = Field(default=120.0, gt=0)
+    """See `Patience.absence`."""
+    nodes: dict[str, str] | None = None
+    """Whose key each node has, by its number; None: nodes have no keys."""
+    members: tuple[_Member, ...] = ()
+    """Who has joined; nobody else can, once the run has begun."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Roll:
+        """The roll of a run's directory."""
+        path = folder / ROLL
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise ValueError(f"{path} is no list of sites: {error.errors()[0]['msg']}") from None
+
+    def write(self, folder: Path) -> None:
+        """Keeps it."""
+        write_atomically(folder / ROLL, self.model_dump_json(indent=1).encode())
+
+    def enrol(self, joined: Mapping[str, Joined]) -> Roll:
+        """The roll with everybody who has joined."""
+        members = [
+            _Member(info=pack(one.info).hex(), proof=one.proof, data=one.data, splits=one.splits)
+            for _, one in sorted(joined.items())
+        ]
+        return self.model_copy(update={"members": tuple(members)})
+
+    def joined(self) -> dict[str, Joined]:
+        """Everybody in it, by name."""
+        read = [Joined(unpack(ClientInfo, bytes.fromhex(m.info)), m.proof, m.data, m.splits) for m in self.members]
+        return {one.info.id: one for one in read}
+
+
+class News:
+    """A `Progress` that writes lines into a run's directory; another process shows them."""
+
+    def __init__(self, path: Path, attempt: str = "") -> None:
+        self._path, self._metric, self._attempt = path, "", attempt
+
+    def start(self, label: str, done: int, total: int, *, unit: str = "", metric: str = "") -> None:
+        """See `Progress`."""
+        self._metric = metric
+        self._write("start", f"{label}: from {unit} {done} of {total}", round=done, rounds=total)
+
+    def advance(self, label: str, done: int, value: float | None = None) -> None:
+        """See `Progress`."""
+        result = "" if value is None else f", {self._metric} {value:.1%}"
+        self._write("round", f"{label}: {done}{result}", round=done)
+
+    def tell(self, message: str) -> None:
+        """See `Progress`."""
+        self._write("tell", message)
+
+    def warn(self, message: str) -> None:
+        """See `Progress`."""
+        self._write("warn", message)
+
+    def end(self, kind: str, message: str) -> None:
+        """The last line: "done", "failed" or "stopped"."""
+        self._write(kind, message)
+
+    def _write(self, kind: str, text: str, **more: Any) -> None:
+        who = {"time": time.time(), "pid": os.getpid(), "attempt": self._attempt}
+        line = json.dumps({**who, "kind": kind, "text": text, **more})
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+@dataclass(frozen=True)
+class RemoteAssembly:
+    """What a run of real sites is made of. Is an `Assembled`."""
+
+    recipe: Recipe
+    method: Method
+    exchange: Exchange
+
+    @property
+    def engine_name(self) -> str:
+        """See `Assembled.engine_name`."""
+        return "flower"
+
+    @property
+    def device(self) -> torch.device:
+        """See `Assembled.device`. The server only adds; sites compute where they like."""
+        return torch.device("cpu")
+
+    @property
+    def described(self) -> Mapping[str, ClientInfo]:
+        """See `Assembled.described`."""
+        return self.method.clients
+
+    @property
+    def seed(self) -> int:
+        """See `Assembled.seed`."""
+        return self.recipe.run.seeds[0]
+
+    @property
+    def tested(self) -> list[str]:
+        """See `Assembled.tested`."""
+        return splits_of(self.exchange.joined, "test")
+
+    @property
+    def validated(self) -> list[str]:
+        """See `Assembled.validated`."""
+        return splits_of(self.exchange.joined, "validation")
+
+    def engine(self) -> SimulatedEngine:
+        """See `Assembled.engine`. With validation a run may go back to any round, so sites keep all."""
+        run = self.recipe.run
+        return FlowerEngine(self.exchange, 0 if run.validation else run.keep_checkpoints + 1)
+
+
+class RemoteRun(SingleRun):
+    """A run over sites elsewhere. LOCAL tensors are not here, nor is anything that is made of them."""
+
+    def __init__(self, recipe: Recipe, exchange: Exchange, folder: Path, progress: Progress) -> None:
+        """`recipe` names one method and one seed; everybody has joined."""
+        kind, settings = recipe.kinds[recipe.run.method], recipe.methods[recipe.run.method]
+        infos = [exchange.joined[name].info for name in sorted(exchange.joined)]
+        assembly: Assembled = RemoteAssembly(recipe, kind(infos, settings), exchange)
+        self._prepare(recipe, assembly, folder, progress, ())
+
+    def engine(self, state: RunState) -> SimulatedEngine:
+        """See `SingleRun.engine`."""
+        engine = self.assembly.engine()
+        engine.store.load(state.locals, self.assembly.device)
+        observers: list[Observer] = [Distances(self.assembly.method)] if self.recipe.run.update_distances else []
+        self._sites = engine
+        return ObservedEngine(engine, observers) if observers else engine
+
+    def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
+        super()._finish(state, engine)
+        assert isinstance(self._sites, FlowerEngine)
+        method, state = self.assembly.method, self._chosen(state, engine)
+        server, round = state.server, state.round
+        infos = method.clients.values()
+        self._sites.end(Job(i.id, i.group, server.version, round, method.served(server, i)) for i in infos)
+
+    def _write_models(self, state: RunState, engine: SimulatedEngine) -> None:
+        left = "each site has its own network; the server's tensors are in checkpoints"
+        write_json(self.folder / INDEX, {"server": None, "clients": {}, "left_out": left})
+
+
+def open_run(recipe: Recipe, folder: Path, roll: Roll) -> Recipe:
+    """Makes a run's directory, from which the server app takes all it needs. Returns the recipe as it is run."""
+    check_real(recipe)
+    only = recipe.only(recipe.run.method, recipe.run.seeds[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "recipe.toml", to_toml(only.flat()).encode())
+    roll.write(folder)
+    return only
+
+
+@contextmanager
+def _lock_in_time(folder: Path, seconds: float = 60.0) -> Generator[None]:
+    """See `lock_folder`. A server app whose SuperLink was killed has seconds yet to live: it is waited for."""
+    end = time.monotonic() + seconds
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(lock_folder(folder))
+                break
+            except ValueError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1)
+        yield
+
+
+def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
+    """Carries out the run of a directory, or what is left of it, over sites that messages reach.
+
+    Whoever follows the news knows its lines by the `attempt`.
+    """
+    news = News(folder / NEWS, attempt)
+    try:
+        with _lock_in_time(folder):
+            remove_partial(folder)
+            recipe, roll = load_recipe(folder / "recipe.toml"), Roll.read(folder)
+            known = roll.joined()
+            told = json.dumps(recipe_for_sites(recipe)).encode()
+            patience = Patience(answer=roll.answer, absence=roll.absence)
+            exchange = Exchange(post, roll.run, told, patience, news.warn, news.tell)
+            exchange.joined, exchange.closed = dict(known), bool(known)
+            if roll.nodes is not None:
+                exchange.names = {int(node): name for node, name in roll.nodes.items()}
+            news.tell(f"waiting for {roll.count} sites")
+            exchange.gather(roll.count, roll.absence if known else roll.wait)
+            if not known:
+                roll.enrol(exchange.joined).write(folder)
+                exchange.closed = True
+            RemoteRun(recipe, exchange, folder, news).execute()
+            result = summary(recipe, folder)
+            write_json(folder / "result.json", result)
+            write_json(folder / "wire.json", exchange.wire)
+        news.end("done", f"accuracy {result['mean']:.1%}")
+        return result
+    except Exception as error:
+        news.end("failed", f"{type(error).__name__}: {error}")
+        raise
+    except BaseException as error:  # it was told to stop, and may be started again
+        news.end("stopped", type(error).__name__)
+        raise

@@ -1,0 +1,71 @@
+"""The process that does a site's work: `python -m fedaction.runs.worker SETTINGS`, started by `fedaction join`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from fedaction.engines.flower.envelope import Name
+from fedaction.engines.flower.site import REPORTS, Site
+from fedaction.runs.sites import SiteWorkshop
+
+
+class SiteSettings(BaseModel):
+    """All that a site's worker is told, by the site's owner alone."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+    """The client's."""
+    data: Path
+    """Where its data lie."""
+    state: Path
+    """Where it keeps its key and its LOCAL tensors."""
+    address: str
+    """Of its SuperNode's own interface."""
+    secret: Path
+    """The file with what the SuperNode knows it by."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    reports: tuple[str, ...] = tuple(REPORTS)
+    """What it tells."""
+
+
+def main() -> None:
+    """Answers messages until whoever started it is gone, or says so."""
+    from fedaction.engines.flower.node import shorten_backoff
+    from fedaction.engines.flower.worker import Worker
+
+    shorten_backoff()
+
+    settings = SiteSettings.model_validate_json(Path(sys.argv[1]).read_bytes())
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+    def log(text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+    parent = os.getppid()
+    workshop = SiteWorkshop(settings.name, settings.data, settings.device)
+    site = Site(settings.name, settings.state, workshop, settings.reports, log)
+    worker = Worker(settings.address, settings.secret.read_bytes(), site.answer, log)
+    log(f"{settings.name} is ready")
+    try:
+        worker.run(lambda: stopped or os.getppid() != parent)
+    finally:
+        worker.close()
+
+
+if __name__ == "__main__":
+    main()

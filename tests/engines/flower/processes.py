@@ -1,0 +1,107 @@
+"""Real processes on this machine: `fedaction serve`, and `fedaction join` for each place."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedaction.engines.flower.launch import free_port
+from fedaction.federation.settings import to_toml
+from fedaction.runs.recipe import Recipe
+
+ROOT = Path(__file__).parents[3]
+
+
+class Machine:
+    """What runs on it; everything is ended at the end, by its process id."""
+
+    def __init__(
+        self, folder: Path, paths: dict[str, Path], recipe: Recipe, keys: Mapping[str, Path] | None = None
+    ) -> None:
+        """`keys`: folders of keys of the "server" and of each place; None: nothing is encrypted."""
+        self.folder, self.paths, self.port, self.keys = folder, paths, free_port(), keys
+        self.run = folder / "run"
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        (folder / "recipe.toml").write_text(to_toml(recipe.flat()))
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def serve(self, *options: str, resume: bool = False) -> None:
+        what = [str(self.run)] if resume else [str(self.folder / "recipe.toml"), "--out", str(self.run)]
+        self._start("server", "serve", *what, "--port", str(self.port), *self._trust("server"), *options)
+
+    def _trust(self, name: str) -> list[str]:
+        return ["--insecure"] if self.keys is None else ["--keys", str(self.keys[name])]
+
+    def join(self, name: str, *options: str, label: str = "", state: Path | None = None) -> None:
+        place = ["--data", str(self.paths[name]), "--name", name, "--device", "cpu", *self._trust(name)]
+        place += ["--state", str(state or self.folder / "sites" / name)]
+        self._start(label or name, "join", f"127.0.0.1:{self.port}", *place, *options)
+
+    def kill(self, name: str) -> None:
+        """At once, as a power cut would."""
+        process = self._processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def news(self) -> list[dict[str, Any]]:
+        path = self.run / "news.jsonl"
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def wait(self, until: Callable[[list[dict[str, Any]]], bool], seconds: float = 240) -> list[dict[str, Any]]:
+        """The news, as soon as they are as a test wants them."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            news = self.news()
+            if until(news):
+                return news
+            if news and news[-1]["kind"] == "failed":
+                break
+            time.sleep(0.2)
+        raise AssertionError(self.tell())
+
+    def wait_for_round(self, round: int) -> None:
+        self.wait(lambda news: any(line["kind"] == "round" and line["round"] >= round for line in news))
+
+    def finish(self, seconds: float = 240) -> None:
+        self.wait(lambda news: bool(news) and news[-1]["kind"] == "done", seconds)
+        assert self._processes["server"].wait(60) == 0, self.tell()
+
+    def tell(self) -> str:
+        """All that was said, for whoever reads a failed test."""
+        logs = [
+            *self.folder.glob("*.log"),
+            *self.folder.glob("sites/*/supernode.log"),
+            *self.run.glob("flower/*.log"),
+        ]
+        texts = [f"--- {path}\n{path.read_text(errors='replace')[-3000:]}" for path in logs]
+        return "\n".join([*map(str, self.news()), *texts])
+
+    def _start(self, label: str, *command: str) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+        with (self.folder / f"{label}.log").open("ab") as log:
+            self._processes[label] = subprocess.Popen(
+                [sys.executable, "-c", "from fedaction.cli import main; main()", *command],
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )

@@ -1,0 +1,122 @@
+"""Federations of real processes: a SuperLink and three SuperNodes on this machine, started by the commands."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an extra: pip install 'fedaction[flower]'")
+
+from fedaction.cli.serve import SERVER_APP
+from fedaction.engines.flower.launch import free_port, open_superlink, run_files, stop, submit
+from fedaction.federation.progress import Quiet
+from fedaction.runs.metrics import read_rows
+from fedaction.runs.remote import Roll, open_run
+from fedaction.runs.single import SingleRun
+from tests.engines.flower.places import make_device_recipe, make_recipe, make_signals, make_stores, simulated
+from tests.engines.flower.processes import ROOT, Machine
+from tests.engines.flower.test_contract import compare
+from tests.test_docs import fenced_blocks, run_commands
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fsar", "fdarn"])
+def test_real_sites_come_to_the_simulated_run(tmp_path, method):
+    paths = make_signals(tmp_path) if method == "fdarn" else make_stores(tmp_path)
+    recipe = make_device_recipe(paths, method) if method == "fdarn" else make_recipe(paths, method)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", str(len(paths)))
+        for name in paths:
+            machine.join(name)
+        machine.finish()
+    SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
+    compare(tmp_path / "simulated", machine.run)
+    result = json.loads((machine.run / "result.json").read_text())
+    assert result["engine"] == "flower" and set(result["clients"]) == set(paths)
+    said = (tmp_path / f"{min(paths)}.log").read_text()
+    assert "leaves this site" in said and "bytes) come and go" in said
+
+
+def test_a_site_and_the_server_app_are_killed_and_nothing_is_lost_or_done_twice(tmp_path):
+    paths = make_stores(tmp_path)
+    recipe = make_recipe(paths, "fsar", rounds=6)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "3")
+        for name in paths:
+            machine.join(name)
+        machine.wait_for_round(1)
+        machine.kill("gym")  # its SuperNode and worker go with it
+        machine.join("gym")  # as another node: without keys Flower gives it another number
+        machine.wait_for_round(3)
+        os.kill(machine.news()[-1]["pid"], signal.SIGKILL)  # the server app; `serve` hands it in again
+        machine.wait_for_round(5)
+        machine.kill("server")  # and the SuperLink with it
+        machine.serve(resume=True)
+        machine.finish()
+    SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
+    compare(tmp_path / "simulated", machine.run)
+    assert sum("come back" in line["text"] for line in machine.news()) >= 7  # gym, then all three, twice
+
+
+def test_a_site_killed_for_good_is_refused_and_the_quorum_goes_on(tmp_path):
+    paths = make_stores(tmp_path)
+    recipe = make_recipe(paths, "fsar", rounds=4, quorum=0.6)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "3", "--absence", "2")
+        for name in paths:
+            machine.join(name)
+        machine.wait_for_round(1)
+        machine.kill("home")
+        machine.finish()
+    rows = read_rows(machine.run / "metrics.jsonl")
+    refused = {row.round for row in rows if (row.client, row.name) == ("home", "refused")}
+    combined = [row.value for row in rows if row.name == "combined"]
+    assert refused and refused <= {2, 3, 4} and combined == [1] * 4
+    assert any("'home' has gone" in line["text"] for line in machine.news())
+
+
+def test_the_page_for_three_sites_runs_as_it_is_written(tmp_path, monkeypatch):
+    """Each line of its block `sh terminals` in a process of its own, once the rest of the page has been done."""
+    monkeypatch.chdir(tmp_path)
+    port, commands = str(free_port()), []
+    for _, info, block in fenced_blocks((ROOT / "docs" / "sites.md").read_text(encoding="utf-8")):
+        if info == ["sh", "run"]:
+            run_commands(ROOT / "docs" / "sites.md", block)
+        elif info[:1] == ["toml"]:
+            (tmp_path / info[1]).write_text(block, encoding="utf-8")
+        elif info == ["sh", "terminals"]:
+            commands = [line.replace("8000", port).split()[1:] for line in block.splitlines()]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    program = [sys.executable, "-c", "from fedaction.cli import main; main()"]
+    processes = [subprocess.Popen([*program, *command], env=environment) for command in commands]
+    try:
+        assert processes[0].wait(400) == 0
+        assert set(json.loads((tmp_path / "run" / "result.json").read_text())["clients"]) == {"clinic", "gym", "home"}
+        assert [process.poll() for process in processes[1:]] == [None] * 3  # they wait for the next run
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(60)
+
+
+def test_what_a_server_sends_is_never_run_at_a_site(tmp_path):
+    paths = make_stores(tmp_path)
+    recipe, mark = make_recipe(paths, "fedavg", rounds=1), tmp_path / "was-here"
+    hostile = f"from flwr.clientapp import ClientApp\nopen({str(mark)!r}, 'w').close()\napp = ClientApp()\n"
+    with Machine(tmp_path, paths, recipe) as machine, (tmp_path / "superlink.log").open("wb") as log:
+        open_run(recipe, machine.run, Roll(count=3))
+        link = open_superlink(machine.run / "flower", "127.0.0.1", machine.port, log)
+        try:
+            for name in paths:
+                machine.join(name)
+            submit(machine.run / "flower", machine.port, machine.run, run_files(SERVER_APP, "", hostile))
+            machine.wait(lambda news: bool(news) and news[-1]["kind"] == "done")
+        finally:
+            stop(link)
+    assert not mark.exists()
+    assert "was-here" in (machine.run / "flower" / "app" / "fedaction_run" / "client.py").read_text()
