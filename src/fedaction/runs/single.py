@@ -111,7 +111,8 @@ class SingleRun:
                 for report in reports
                 for name, value in report.metrics.items()
             ]
-            accuracy = fmean(report.metrics["accuracy"] for report in reports if "accuracy" in report.metrics)
+            accuracies = [report.metrics["accuracy"] for report in reports if "accuracy" in report.metrics]
+            accuracy = fmean(accuracies) if accuracies else None
             if run.validation:
                 chosen, validated = self._validate(federation, engine)
                 rows += validated
@@ -152,7 +153,8 @@ class SingleRun:
             for name, value in report.metrics.items()
             if name in ("accuracy", "loss")
         ]
-        return fmean(report.metrics["accuracy"] for report in reports), rows
+        accuracies = [report.metrics["accuracy"] for report in reports if "accuracy" in report.metrics]
+        return fmean(accuracies) if accuracies else -1.0, rows
 
     def _over(self, state: RunState) -> bool:
         return is_over(self.recipe.run, state.round, state.best, state.federation.time)
