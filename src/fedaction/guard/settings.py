@@ -20,7 +20,7 @@ class GuardSettings(Settings):
     guard: GuardName = "none"
     """none; norm: how far an update goes is bounded; median, trimmed: by entry, in place of the mean; krum: only the
     updates that are nearest to each other count. All within each scope and group: docs/robust.md."""
-    guard_norm: float = Field(2.0, gt=0)
+    guard_norm: float = Field(1.0, gt=0)
     """norm: the furthest an update may go from what its client was sent, as `guard_norm_unit` says."""
     guard_norm_unit: Literal["median", "absolute"] = "median"
     """Whether guard_norm is a multiple of the median over the round's updates, or the norm itself."""

@@ -18,7 +18,7 @@ MOST_METRICS = 1000
 """Numbers in a site's report."""
 LONGEST_NAME = 200
 """Characters in the name of one of them."""
-LONGEST_TEXT = 500
+LONGEST_TEXT = 1000
 """Characters that are kept of what a site says in words."""
 MOST_EVIDENCE = 4_000_000
 """Numbers and texts in the evidence of a site, and characters in its texts."""
@@ -31,7 +31,7 @@ def validate(update: Update, job: Job, report: Report) -> Update:
     if answered != asked:
         raise Refused(f"{who} answered as (client, group, version) {answered}, but was asked as {asked}")
     if update.fault:
-        raise Refused(quote(update.fault))
+        raise Refused(update.fault)
     if update.occasion != job.occasion:
         raise Refused(f"{who} answered its job {update.occasion}, but was asked for {job.occasion}: an old answer")
     check_metrics(update.metrics, who)
@@ -107,7 +107,7 @@ def bound_evaluation(report: Evaluation, client: str) -> Evaluation:
     """
     who = f"client {client!r}"
     if report.client != client:
-        raise Refused(f"{who} was asked for its test, but {quote(report.client)!r} answered")
+        raise Refused(f"{who} was asked for its test, but {report.client!r} answered")
     check_metrics(report.metrics, who)
     accuracy = report.metrics.get("accuracy", 0.0)
     if report.n < 0 or not 0 <= accuracy <= 1:

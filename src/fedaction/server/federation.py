@@ -15,7 +15,7 @@ from fedaction.federation.clock import Span
 from fedaction.federation.state import Job, Report, ServerState, Update, Weight, report_on
 from fedaction.federation.tree import tree_bytes
 from fedaction.guard.base import Gatherer, Guard, Refused
-from fedaction.guard.validate import bound_evaluation
+from fedaction.guard.validate import bound_evaluation, quote
 from fedaction.methods.base import Method
 from fedaction.server.state import FederationState, Row
 
@@ -63,7 +63,7 @@ class Federation:
             try:
                 reports.append(bound_evaluation(report, info.id))
             except Refused as error:
-                self.warn(f"round {state.round}: {error}; the report is not used")
+                self.warn(f"round {state.round}: {quote(str(error))}; the report is not used")
         return reports
 
     def group(self, client: str) -> str:
@@ -119,7 +119,7 @@ class Ledger:
                 update = guard(update, job, report)
             weight = _weigh(method, report)
         except ValueError as error:  # `Refused` is one
-            self._federation.warn(f"round {round}: {error}; the update is not used")
+            self._federation.warn(f"round {round}: {quote(str(error))}; the update is not used")
             self._refused[job.client] = self._refused.get(job.client, 0) + 1
             return False
         if update is not sent:
