@@ -205,7 +205,8 @@ def _stack(held: list[_Held], name: str, mean_sent: Tensor) -> tuple[Tensor, Ten
     for row, seen, one, sent in zip(stack, there, held, payloads, strict=True):
         part, values = one.parts.get(name), one.update.tree[name].double()
         grid = ... if part is None else part.grid(mean_sent.device)
-        row[grid] = values if same else values - sent.double() + mean_sent.double()[grid]
+        placed = values if same else values - sent.double() + mean_sent[grid].double()
+        row[grid] = placed.to(row.dtype)
         seen[grid] = True
     return stack, there
 
