@@ -1,6 +1,6 @@
 """Accuracy of a recipe against the number of hostile clients, under each guard: the tables of docs/robust.md.
 
-    python examples/robust.py robust/utd --attacks scale sign=5 noise labels --most 3 --out runs/robust-utd
+    python examples/robust.py robust/utd --attacks scale sign=5 labels noise --attackers 0 1 2 3 --out runs/robust-utd
 
 Every run is kept, so that a sweep which was stopped goes on. Attackers of a seed are drawn one after the other: those
 who are hostile among two are among three, too. Accuracy is the mean over clients that are honest in every cell.
@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("recipe")
     parser.add_argument("--attacks", nargs="+", default=["scale"], help="kinds, each perhaps with =SIZE")
-    parser.add_argument("--most", type=int, default=3, help="attackers at most")
+    parser.add_argument("--attackers", nargs="+", type=int, default=[0, 1, 2, 3], help="how many")
     parser.add_argument("--guards", nargs="+", default=GUARDS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--out", type=Path, required=True)
@@ -34,7 +34,9 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     clients = load_clients(load_recipe(given.recipe, given.set))
-    honest = {seed: sorted({*clients} - choose_attackers(given.most, clients, seed)) for seed in given.seeds}
+    honest = {
+        seed: sorted({*clients} - choose_attackers(max(given.attackers), clients, seed)) for seed in given.seeds
+    }
 
     def accuracy(seed: int, attack: str, count: int, guard: str, method: str = "") -> float:
         kind, _, size = attack.partition("=")
@@ -54,8 +56,8 @@ def main() -> None:
     print(f"Alone: {cell(given.attacks[0], 0, 'none', 'local')}", flush=True)
     for attack in given.attacks:
         print(f"\n| {attack}: attackers | {' | '.join(given.guards)} |\n|---|{'---|' * len(given.guards)}")
-        cells = {key: cell(attack, *key) for key in product(range(given.most + 1), given.guards)}
-        for count in range(given.most + 1):
+        cells = {key: cell(attack, *key) for key in product(given.attackers, given.guards)}
+        for count in given.attackers:
             print(f"| {count} | {' | '.join(cells[count, guard] for guard in given.guards)} |", flush=True)
 
 
