@@ -47,7 +47,7 @@ def main() -> None:
         recipe = load_recipe(given.recipe, [*given.set, *keys])
         folder = given.out / f"{method or recipe.run.method}-{attack}-{count}-{guard}-{seed}"
         result = run_study(recipe, folder, given=list(clients.values()))
-        return fmean(result["clients"][name] for name in honest[seed])
+        return fmean(result["clients"][name] or 0.0 for name in honest[seed])
 
     def cell(attack: str, count: int, guard: str, method: str = "") -> str:
         each = [100 * accuracy(seed, attack, count, guard, method) for seed in given.seeds]

@@ -83,7 +83,8 @@ def test_an_update_scaled_by_a_thousand_does_little_under_every_guard(sites, met
     if name in ("norm", "absolute"):
         assert marks(rows, "bounded") >= set(BAD)
     if name == "krum":
-        assert marks(rows, "outvoted") == set(BAD)
+        others = marks(rows, "outvoted") - set(BAD)  # a buffer may hold one hostile update, or three of a fast client
+        assert marks(rows, "outvoted") >= set(BAD) and (method == "fedbuff" or not others)
 
 
 def test_the_default_is_the_plain_mean_that_streams(sites):
