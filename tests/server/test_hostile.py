@@ -15,7 +15,8 @@ from fedaction.evaluation.site import Evaluation, Question
 from fedaction.federation.average import Averager
 from fedaction.federation.settings import RecipeError
 from fedaction.federation.state import Job, Update
-from fedaction.guard.validate import LONGEST_NAME, MOST_METRICS, bound_evaluation, fits, validate
+from fedaction.guard.reports import LONGEST_NAME, MOST_METRICS, bound_evaluation, fits
+from fedaction.guard.validate import validate
 from fedaction.methods.start import initial_state
 from fedaction.runs.assembly import Assembly, make_federation, make_rounds
 from fedaction.runs.recipe import parse_recipe
@@ -183,7 +184,8 @@ class Reporter:
 
 def test_reports_of_tests_are_bounded_and_the_others_are_used():
     federation, state, *_, said = ready()
-    good = Evaluation("client-0", {"accuracy": 0.5, "loss": math.nan}, {"confusion": {"matrix": [[1]]}}, 4)
+    seen = {"confusion": {"classes": ["a"], "matrix": [[4]]}}
+    good = Evaluation("client-0", {"accuracy": 0.5, "loss": math.nan}, seen, 4)
     reports = {
         "client-0": good,
         "client-1": replace(good, client="client-1", metrics={str(i): 0.0 for i in range(2000)}),
@@ -198,6 +200,23 @@ def test_reports_of_tests_are_bounded_and_the_others_are_used():
     assert all(words in line for words, line in zip(reasons, said, strict=True)), said
     assert bound_evaluation(good, "client-0") is good
     assert fits([[1, 2], {"a": "b"}], 9) and not fits([[1, 2], {"a": "b"}], 8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("confusion", {"classes": ["a", "b"], "matrix": [[1, 2]]}),
+        ("confusion", {"classes": ["a"], "matrix": [[-1]]}),
+        ("confusion", [1]),
+        ("topology", {"layout": {"joints": ["a"], "edges": []}, "A": [[math.nan]]}),
+        ("topology", {"layout": {"joints": 3}, "A": [[1.0]]}),
+        ("samples", [{"frames": [[[0.0, 0.0]]]}]),
+        ("samples", "x"),
+    ],
+)
+def test_evidence_that_is_not_what_its_kind_is_is_left_out(kind, value):
+    report = Evaluation("a", {"accuracy": 0.5}, {kind: value}, 4)
+    assert bound_evaluation(report, "a") == replace(report, evidence={})
 
 
 def test_guards_that_compare_need_several_updates_at_a_time(sites):

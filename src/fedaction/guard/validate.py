@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
 
 import torch
 
-from fedaction.evaluation.site import EVIDENCE, Evaluation
 from fedaction.federation.state import Job, Report, Update
 from fedaction.federation.tree import largest_values
 from fedaction.guard.base import Refused
-
-MOST_METRICS = 1000
-"""Numbers in a site's report."""
-LONGEST_NAME = 200
-"""Characters in the name of one of them."""
-LONGEST_TEXT = 1000
-"""Characters that are kept of what a site says in words."""
-MOST_EVIDENCE = 4_000_000
-"""Numbers and texts in the evidence of a site, and characters in its texts."""
+from fedaction.guard.reports import check_metrics
 
 
 def validate(update: Update, job: Job, report: Report) -> Update:
@@ -79,54 +68,3 @@ class NotTooOld:
                 "most"
             )
         return update
-
-
-def quote(text: str) -> str:
-    """What a site says, fit to be shown: no control characters, and not too long."""
-    shown = text[:LONGEST_TEXT]
-    plain = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in shown)
-    return plain if len(text) <= LONGEST_TEXT else f"{plain}... ({len(text)} characters)"
-
-
-def check_metrics(metrics: Mapping[str, float], who: str) -> None:
-    """Refuses a report with more numbers, or longer names, than any method has."""
-    if len(metrics) > MOST_METRICS:
-        raise Refused(f"{who} reports {len(metrics)} numbers; {MOST_METRICS} are the most")
-    for name in metrics:
-        if len(name) > LONGEST_NAME or not name.isprintable():
-            raise Refused(
-                f"{who} reports a number with a name of {len(name)} characters; expected up to {LONGEST_NAME}, all "
-                "of which can be printed"
-            )
-
-
-def bound_evaluation(report: Evaluation, client: str) -> Evaluation:
-    """What a site reports of its test: within bounds, or `Refused`.
-
-    Kinds of evidence that nobody knows, or that are too large, are left out; the numbers stand without them.
-    """
-    who = f"client {client!r}"
-    if report.client != client:
-        raise Refused(f"{who} was asked for its test, but {report.client!r} answered")
-    check_metrics(report.metrics, who)
-    accuracy = report.metrics.get("accuracy", 0.0)
-    if report.n < 0 or not 0 <= accuracy <= 1:
-        raise Refused(f"{who} says that it tested {report.n} samples, with accuracy {accuracy}; expected 0 to 1")
-    kept = {kind: value for kind, value in report.evidence.items() if kind in EVIDENCE and fits(value)}
-    return report if len(kept) == len(report.evidence) else replace(report, evidence=kept)
-
-
-def fits(value: Any, most: int = MOST_EVIDENCE) -> bool:
-    """Whether a JSON value is no larger than evidence may be."""
-    size, left = 0, [value]
-    while left and size <= most:
-        item = left.pop()
-        size += 1
-        if isinstance(item, str):
-            size += len(item)
-        elif isinstance(item, Mapping):
-            entries = cast("Mapping[str, Any]", item)
-            left += [*entries, *entries.values()]
-        elif isinstance(item, list | tuple):
-            left += cast("list[Any]", item)
-    return size <= most

@@ -15,7 +15,7 @@ from fedaction.federation.clock import Span
 from fedaction.federation.state import Job, Report, ServerState, Update, Weight, report_on
 from fedaction.federation.tree import tree_bytes
 from fedaction.guard.base import Gatherer, Guard, Refused
-from fedaction.guard.validate import bound_evaluation, quote
+from fedaction.guard.reports import bound_evaluation, quote
 from fedaction.methods.base import Method
 from fedaction.server.state import FederationState, Row
 
