@@ -175,14 +175,17 @@ class RobustAverager:
         return torch.minimum(torch.ceil(count * self._settings.guard_trim - 1e-9).long(), middle)
 
 
-def trim_entries(stack: Tensor, there: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
+def trim_entries(stack: Tensor, there: Tensor | None, cut: Callable[[Tensor], Tensor]) -> Tensor:
     """The mean of each entry's middle values; 0 where nobody has the entry.
 
     Args:
         stack: (updates, *shape) values.
-        there: like `stack`: whether the update has the entry.
+        there: like `stack`: whether the update has the entry; None: every update has all.
         cut: from the number of values of an entry to how many are left out at either end.
     """
+    if there is None:
+        ends = int(cut(torch.tensor(len(stack))))
+        return stack.sort(0).values[ends : len(stack) - ends].mean(0)
     values = torch.where(there, stack, math.inf).sort(0).values
     counts = there.sum(0, keepdim=True)
     out = cut(counts)
@@ -192,8 +195,8 @@ def trim_entries(stack: Tensor, there: Tensor, cut: Callable[[Tensor], Tensor]) 
     return total / (counts - 2 * out).squeeze(0).clamp(min=1)
 
 
-def _stack(held: list[_Held], name: str, mean_sent: Tensor) -> tuple[Tensor, Tensor]:
-    """A tensor of several updates side by side, in the server's shape, and which entries each has.
+def _stack(held: list[_Held], name: str, mean_sent: Tensor) -> tuple[Tensor, Tensor | None]:
+    """A tensor of several updates side by side, in the server's shape, and which entries each has; None: all.
 
     Differences are taken from what each job carried, and put on the mean of what was sent: where all were sent the
     same, as in a round that waits, these are the tensors themselves to the last bit.
@@ -201,13 +204,14 @@ def _stack(held: list[_Held], name: str, mean_sent: Tensor) -> tuple[Tensor, Ten
     payloads = [one.job.payload[name] for one in held]
     same = all(sent is payloads[0] for sent in payloads)
     stack = mean_sent.new_zeros(len(held), *mean_sent.shape)
-    there = torch.zeros_like(stack, dtype=torch.bool)
-    for row, seen, one, sent in zip(stack, there, held, payloads, strict=True):
+    there = torch.zeros_like(stack, dtype=torch.bool) if any(name in one.parts for one in held) else None
+    for number, (row, one, sent) in enumerate(zip(stack, held, payloads, strict=True)):
         part, values = one.parts.get(name), one.update.tree[name].double()
         grid = ... if part is None else part.grid(mean_sent.device)
         placed = values if same else values - sent.double() + mean_sent[grid].double()
         row[grid] = placed.to(row.dtype)
-        seen[grid] = True
+        if there is not None:
+            there[number][grid] = True
     return stack, there
 
 
@@ -227,22 +231,27 @@ def _distances(method: Method, held: list[_Held], place: Place) -> Tensor:
         part = first.parts.get(name)
         shape = first.update.tree[name].shape if part is None else part.shape
         moved = torch.zeros(len(holders), *shape, dtype=torch.float64)
-        there = torch.zeros(len(holders), *shape, dtype=torch.float64)
-        for row, seen, number in zip(moved, there, holders, strict=True):
+        there = torch.zeros_like(moved) if any(name in held[number].parts for number in holders) else None
+        for row, number in enumerate(holders):
             one = held[number]
             part = one.parts.get(name)
             grid = ... if part is None else part.grid()
-            row[grid] = one.update.tree[name].double().cpu() - one.job.payload[name].double().cpu()
-            seen[grid] = 1.0
-        moved, there = moved.flatten(1), there.flatten(1)
-        # |a - b|^2 over common entries, without a tensor for each pair.
-        own = moved.square() @ there.T
+            moved[row][grid] = one.update.tree[name].double().cpu() - one.job.payload[name].double().cpu()
+            if there is not None:
+                there[row][grid] = 1.0
+        moved = moved.flatten(1)
+        # |a - b|^2 = |a|^2 + |b|^2 - 2 ab over common entries, without a tensor for each pair.
         index = torch.tensor(holders)
         block = (index[:, None], index[None, :])
+        if there is None:
+            own, both = moved.square().sum(1, keepdim=True).expand(-1, len(moved)), float(moved.shape[1])
+        else:
+            there = there.flatten(1)
+            own, both = moved.square() @ there.T, there @ there.T
         squares[block] += (own + own.T - 2 * moved @ moved.T).clamp(min=0)
-        common[block] += there @ there.T
+        common[block] += both
     means = torch.where(common > 0, squares / common.clamp(min=1), math.inf)
-    return means.fill_diagonal_(math.inf)
+    return means.nan_to_num(nan=math.inf, posinf=math.inf).fill_diagonal_(math.inf)  # beyond floating point: far off
 
 
 def _group(block: Block, one: _Held) -> str | None:
