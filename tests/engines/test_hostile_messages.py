@@ -67,7 +67,7 @@ def change_header(content: bytes, random: np.random.Generator) -> bytes:
             return content[: 8 + size] + len(text).to_bytes(8, "little") + text + rest[8 + inner :]
         text = put_odd(own, random)
         return len(text).to_bytes(8, "little") + text + rest
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, LookupError, RecursionError):  # it was broken before
         return content
 
 
