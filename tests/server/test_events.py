@@ -89,7 +89,8 @@ def test_the_server_mixes_as_algorithm_1_says(tmp_path, monkeypatch):
 def test_nothing_moves_when_everyone_returns_what_it_was_sent(tmp_path, monkeypatch):
     def idle(_, jobs):
         for job in jobs:
-            yield Update(job.client, job.group, job.version, {n: t.clone() for n, t in job.payload.items()}, 1.0)
+            tree = {n: t.clone() for n, t in job.payload.items()}
+            yield Update(job.client, job.group, job.version, tree, 1.0, occasion=job.occasion)
 
     monkeypatch.setattr(SequentialEngine, "train", idle)
     done = run(tmp_path, rounds=3)

@@ -44,7 +44,9 @@ def test_a_report_from_which_no_weight_follows_is_a_refused_update(metrics, word
     state = FederationState(0, initial_state(method.method, 0))
     ledger = Ledger(federation, state)
     job = federation.job(state.server, "client-1", 1)
-    bad, good = (Update("client-1", "skeleton", 0, job.payload, 21.0, given) for given in (metrics, {"loss": 0.5}))
+    bad, good = (
+        Update("client-1", "skeleton", 0, job.payload, 21.0, given, occasion=1) for given in (metrics, {"loss": 0.5})
+    )
     assert not ledger.receive(bad, job, state.server, 1) and not ledger.accepted
     assert len(said) == 1 and said[0].startswith("round 1: client 'client-1' reported 21 samples and ")
     assert all(word in said[0] for word in words), said[0]

@@ -19,16 +19,29 @@ from torch import Tensor
 from fedaction.data.client import ClientInfo
 from fedaction.evaluation.site import Evaluation, Question
 from fedaction.federation.state import Job, Update
-from fedaction.federation.tree import Tree
+from fedaction.federation.tree import Tree, tree_bytes
 
 MOST_BYTES = 4 << 30
 """Of a message; a larger one is refused before it is read."""
-_MOST_HEADER = 64 << 20
+MOST_HEADER = 16 << 20
+"""Of all in a message that is not a tensor; as Python's objects it may take fifty times as much memory."""
+_HEADERS: dict[type, int] = {Evaluation: MOST_HEADER}  # evidence is JSON
+_SMALL_HEADER = 2 << 20
 _LENGTH = 8  # bytes in front of the header, which say how long it is
 
 
 class MessageError(ValueError):
     """Bytes that are no message, and why."""
+
+
+# What reading bytes of any kind may raise; RuntimeError covers torch's own and too deep a nesting.
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, SafetensorError)
+
+
+def _shorten(error: Exception) -> str:
+    """What is wrong, without much of what was sent."""
+    text = f"{type(error).__name__} {error}"
+    return text.encode("ascii", "backslashreplace").decode()[:500]
 
 
 @dataclass(frozen=True)
@@ -52,24 +65,34 @@ class Message:
         return len(header).to_bytes(_LENGTH, "little") + header + save(flat)
 
     @classmethod
-    def unpack(cls, content: bytes) -> Message:
-        """Reads what `pack` gave; anything else is a MessageError."""
-        if len(content) > MOST_BYTES:
-            raise MessageError(f"a message of {len(content)} bytes is larger than the {MOST_BYTES} that are allowed")
+    def unpack(cls, content: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> Message:
+        """Reads what `pack` gave; anything else is a MessageError.
+
+        Tensors are no larger than the bytes that came, whatever they are declared as: safetensors checks that first.
+
+        Args:
+            content: what came.
+            most: bytes that it may have.
+            header: bytes of it that may not be tensors.
+        """
+        if len(content) > most:
+            raise MessageError(f"a message of {len(content)} bytes is larger than the {most} that are allowed")
         size = int.from_bytes(content[:_LENGTH], "little")
-        if len(content) < _LENGTH or size > min(_MOST_HEADER, len(content) - _LENGTH):
-            raise MessageError(f"these {len(content)} bytes are no message: their header would have {size}")
+        if len(content) < _LENGTH or size > min(header, len(content) - _LENGTH):
+            raise MessageError(
+                f"these {len(content)} bytes are no message: their header would have {size}, of at most {header}"
+            )
         try:
-            header: Any = json.loads(content[_LENGTH : _LENGTH + size])
+            read: Any = json.loads(content[_LENGTH : _LENGTH + size])
             flat = load(content[_LENGTH + size :])
             trees: dict[str, dict[str, Tensor]] = {}
-            if len(flat) != len(header["names"]):
-                raise MessageError(f"a message names {len(header['names'])} tensors, but holds {len(flat)}")
-            for number, (tree, name) in enumerate(header["names"]):
+            if len(flat) != len(read["names"]):
+                raise MessageError(f"a message names {len(read['names'])} tensors, but holds {len(flat)}")
+            for number, (tree, name) in enumerate(read["names"]):
                 trees.setdefault(str(tree), {})[str(name)] = flat[str(number)]
-            return cls(str(header["kind"]), dict(header["values"]), cast("Mapping[str, Tree]", trees))
-        except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-            raise MessageError(f"these {len(content)} bytes are no message: {error}") from None
+            return cls(str(read["kind"]), dict(read["values"]), cast("Mapping[str, Tree]", trees))
+        except _MALFORMED as error:
+            raise MessageError(f"these {len(content)} bytes are no message: {_shorten(error)}") from None
 
 
 T = TypeVar("T", Job, Update, Question, Evaluation, ClientInfo)
@@ -85,18 +108,26 @@ def pack(thing: Job | Update | Question | Evaluation | ClientInfo) -> bytes:
     return Message(type(thing).__name__, values, {tree: getattr(thing, tree)} if tree else {}).pack()
 
 
-def unpack(kind: type[T], content: bytes) -> T:
-    """What a message holds, every field checked; whatever is no message of that kind is a MessageError."""
-    message = Message.unpack(content)
+def largest_answer(job: Job) -> int:
+    """The most bytes that an update of a job may have as a message: its tensors are those that were sent."""
+    return _SMALL_HEADER + tree_bytes(job.payload) + 1000 * len(job.payload)
+
+
+def unpack(kind: type[T], content: bytes, most: int = MOST_BYTES) -> T:
+    """What a message holds, every field checked; whatever is no message of that kind is a MessageError.
+
+    `most` are the bytes that it may have; `largest_answer` says how many those of an update are.
+    """
+    message = Message.unpack(content, most, _HEADERS.get(kind, _SMALL_HEADER))
     if message.kind != kind.__name__:
-        raise MessageError(f"expected a message of kind {kind.__name__!r}, got {message.kind!r}")
+        raise MessageError(f"expected a message of kind {kind.__name__!r}, got {message.kind[:100]!r}")
     values: dict[str, Any] = {_TREES[kind]: message.trees.get(_TREES[kind], {})} if kind in _TREES else {}
     try:
         for name, adapter in _adapters(kind).items():
             values[name] = adapter.validate_python(message.values[name])
         return kind(**values)
-    except (KeyError, ValueError, TypeError) as error:
-        raise MessageError(f"a message of kind {kind.__name__!r} is not whole: {error}") from None
+    except _MALFORMED as error:
+        raise MessageError(f"a message of kind {kind.__name__!r} is not whole: {_shorten(error)}") from None
 
 
 @cache

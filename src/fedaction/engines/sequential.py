@@ -240,7 +240,7 @@ class SequentialEngine(Simulation):
             metrics = {name: float(mean) for name, mean in means.items()}
             self.store.put(client, trees[True])
             fault = find_fault(client, trees[True])
-            return Update(client, job.group, job.version, trees[False], samples, metrics, fault)
+            return Update(client, job.group, job.version, trees[False], samples, metrics, fault, job.occasion)
 
         return finish
 

@@ -310,7 +310,9 @@ class VectorisedEngine(Simulation):
             if limit is None:
                 self.store.put(job.client, locals_[i])
             fault = "" if sound[i] else find_fault(job.client, locals_[i])
-            updates[job.client] = Update(job.client, job.group, job.version, trees[i], samples, metrics, fault)
+            updates[job.client] = Update(
+                job.client, job.group, job.version, trees[i], samples, metrics, fault, job.occasion
+            )
         return updates
 
     def _sound(self, state: Tree, scopes: Mapping[str, Scope], count: int) -> list[bool]:

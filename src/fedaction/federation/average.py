@@ -178,6 +178,11 @@ class Averager:
     def __init__(self) -> None:
         self._sums: dict[tuple[int, str | None], tuple[float, RunningMean, RunningMean]] = {}
 
+    @property
+    def marks(self) -> Mapping[str, list[str]]:
+        """Clients by what was done to their updates: a plain mean takes them as they are."""
+        return {}
+
     def add(self, update: Update, job: Job, weight: Weight, scopes: Mapping[str, Scope], parts: Parts) -> None:
         """Folds an update in.
 

@@ -124,6 +124,8 @@ class Update:
     """Means over its local steps."""
     fault: str = ""
     """What the client itself found wrong with its tensors, those that it keeps included; "": nothing."""
+    occasion: int = 0
+    """The `Job.occasion` of the job that it answers."""
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
-from fedaction.federation.state import Job, Report, Update
+from fedaction.federation.average import Averages, Parts
+from fedaction.federation.scope import Scope
+from fedaction.federation.state import Job, Report, Update, Weight
 
 
 class Refused(ValueError):
@@ -22,4 +25,21 @@ class Guard(Protocol):
             job: what it had been given.
             report: the update's scalars.
         """
+        ...
+
+
+class Gatherer(Protocol):
+    """What makes averages of the updates that have passed the guards: a plain `Averager`, or a robust one."""
+
+    @property
+    def marks(self) -> Mapping[str, list[str]]:
+        """Clients by what was done to their updates, known once there are averages."""
+        ...
+
+    def add(self, update: Update, job: Job, weight: Weight, scopes: Mapping[str, Scope], parts: Parts) -> None:
+        """Takes an update; see `Averager.add`."""
+        ...
+
+    def averages(self) -> Averages:
+        """Of all that was added."""
         ...

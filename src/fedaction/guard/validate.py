@@ -10,6 +10,7 @@ import torch
 from fedaction.federation.state import Job, Report, Update
 from fedaction.federation.tree import largest_values
 from fedaction.guard.base import Refused
+from fedaction.guard.reports import check_metrics
 
 
 def validate(update: Update, job: Job, report: Report) -> Update:
@@ -20,6 +21,9 @@ def validate(update: Update, job: Job, report: Report) -> Update:
         raise Refused(f"{who} answered as (client, group, version) {answered}, but was asked as {asked}")
     if update.fault:
         raise Refused(update.fault)
+    if update.occasion != job.occasion:
+        raise Refused(f"{who} answered its job {update.occasion}, but was asked for {job.occasion}: an old answer")
+    check_metrics(update.metrics, who)
     missing = [name for name in job.payload if name not in update.tree]
     if missing:
         raise Refused(f"{who} did not send {missing[0]!r} (shape {tuple(job.payload[missing[0]].shape)})")
@@ -42,6 +46,8 @@ def validate(update: Update, job: Job, report: Report) -> Update:
                 f"{who} sent {name!r} with {bad} of {tensor.numel()} values NaN or infinite; "
                 f"expected finite values of shape {tuple(tensor.shape)}"
             )
+        if name.endswith("running_var") and bool((tensor < 0).any()):
+            raise Refused(f"{who} sent {name!r} with a variance below zero")
     if not (math.isfinite(update.samples) and update.samples > 0):
         raise Refused(f"{who} says that {update.samples} samples are behind its update; expected a positive number")
     return update

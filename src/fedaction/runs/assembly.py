@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Literal, Protocol
 
 import torch
 
 from fedaction.data.augment import Augment
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.flipped import flip_labels
 from fedaction.data.inputs import Input
 from fedaction.engines.base import SimulatedEngine, Training, check_precision, choose_device, set_precision
+from fedaction.engines.hostile import Attack, choose_attackers
+from fedaction.engines.observed import ObservedEngine
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.stackable import find_unstackable
 from fedaction.engines.vectorised import VectorisedEngine
+from fedaction.federation.average import Averager
 from fedaction.federation.clock import Clock, Device, spread_devices
 from fedaction.federation.processes import cores
-from fedaction.guard.base import Guard
+from fedaction.federation.scope import Scope
+from fedaction.federation.settings import RecipeError
+from fedaction.guard.base import Gatherer, Guard
+from fedaction.guard.norm import NormBound
+from fedaction.guard.robust import RobustAverager
 from fedaction.guard.validate import NotTooOld, validate
 from fedaction.methods.base import Method
 from fedaction.methods.central import EVERYONE, arrange
@@ -90,6 +98,8 @@ class Assembly:
     """Where everything happens."""
     cards: Mapping[str, tuple[tuple[str, ...], Input | None]]
     """By client, for whoever uses its network: the names of its classes, and how recordings became samples."""
+    attackers: frozenset[str] = frozenset()
+    """Clients that are hostile, for experiments."""
 
     @classmethod
     def of(cls, recipe: Recipe, clients: Mapping[str, ClientData]) -> Assembly:
@@ -98,7 +108,8 @@ class Assembly:
         kind, settings = recipe.kinds[run.method], recipe.methods[run.method]
         device = choose_device(run.device)
         check_precision(run.precision, device)
-        given, clients = clients, arrange(kind, clients)
+        attackers = _attackers(recipe, clients)
+        given, clients = clients, arrange(kind, _flip(recipe, clients, attackers))
         cards = {name: (given[name].info.classes, clients[name].input) for name in sorted(given)}
         described = {name: clients[name].info for name in sorted(clients)}
         method = kind(described.values(), settings)
@@ -106,7 +117,7 @@ class Assembly:
         infos = [ready[name].info for name in described]
         if any(info != described[info.id] for info in infos):
             method = kind(infos, settings)
-        return cls(recipe, method, ready, described, device, cards)
+        return cls(recipe, method, ready, described, device, cards, attackers)
 
     @property
     def seed(self) -> int:
@@ -162,7 +173,14 @@ class Assembly:
         return "vectorised" if stacks else "sequential"
 
     def engine(self) -> SimulatedEngine:
-        """The engine, which holds every site."""
+        """The engine, which holds every site; hostile ones send what they please."""
+        engine, guard = self._engine(), self.recipe.guard
+        if guard.attack in ("none", "labels") or not self.attackers:
+            return engine
+        attack = Attack(self.method, guard.attack, self.attackers, self.seed, guard.attack_size)
+        return ObservedEngine(engine, [attack])
+
+    def _engine(self) -> SimulatedEngine:
         run = self.recipe.run
         set_precision(run.tf32, fastest=run.precision == "bf16")
         common = (self.method, self.clients, self.training, self.device)
@@ -184,12 +202,68 @@ def make_federation(recipe: Recipe, method: Method, warn: Warn) -> Federation:
     guards: list[Guard] = [validate]
     if run.oldest_update:
         guards.append(NotTooOld(run.oldest_update))
+    if recipe.guard.guard == "norm" and recipe.guard.guard_norm_unit == "absolute":
+        guards.append(NormBound(method, recipe.guard.guard_norm))
     members = [info for info in method.clients.values() if info.samples and info.id != run.unseen]
     epochs = dict[str, int]()
     if run.least_epochs:
         devices, samples = _deal_devices(recipe, members)
         epochs = share_work(devices, samples, min(run.least_epochs, run.local_epochs), run.local_epochs)
-    return Federation(method, members, tuple(guards), warn, bool(run.devices) or method.buffer > 0, epochs)
+    timed = bool(run.devices) or method.buffer > 0
+    return Federation(method, members, tuple(guards), warn, timed, epochs, _gatherer(recipe, method, members, warn))
+
+
+def _gatherer(recipe: Recipe, method: Method, members: Sequence[ClientInfo], warn: Warn) -> Callable[[], Gatherer]:
+    """What makes averages. A guard that compares updates is refused where they are combined one at a time."""
+    guard = recipe.guard
+    if not guard.holds_round:
+        return Averager
+    if method.buffer == 1 and guard.guard != "none":
+        raise RecipeError(
+            f"guard = {guard.guard!r} compares updates, but {recipe.run.method} combines them one at a time; say "
+            'guard = "norm" with guard_norm_unit = "absolute", or take fedbuff'
+        )
+    if guard.guard == "krum":
+        _warn_of_few(recipe, method, members, warn)
+    return partial(RobustAverager, method, guard)
+
+
+def _warn_of_few(recipe: Recipe, method: Method, members: Sequence[ClientInfo], warn: Warn) -> None:
+    """Says where Krum has fewer updates than it needs for as many attackers as are expected."""
+    expected, asked = recipe.guard.guard_krum, method.buffer or recipe.run.clients_per_round or len(members)
+    sizes: dict[str, int] = {}
+    for member in members:
+        scopes = {*method.plan(member).scopes.values()}
+        for scope, place in ((Scope.GLOBAL, "all clients"), (Scope.GROUP, f"group {member.group!r}")):
+            if scope in scopes:
+                sizes[place] = sizes.get(place, 0) + 1
+    for place, size in sorted(sizes.items()):
+        count = min(size, asked)
+        if count < 2 * expected + 3:
+            least = max((count - 3) // 2, 0)
+            warn(
+                f"guard_krum = {expected} needs {2 * expected + 3} updates at a time, but {place} has {count}: Krum "
+                f"then expects {least} attackers" + ("" if least else ", and chooses nobody")
+            )
+
+
+def _attackers(recipe: Recipe, clients: Mapping[str, ClientData]) -> frozenset[str]:
+    """Who is hostile; a client that never trains cannot be."""
+    if recipe.guard.attack == "none":
+        return frozenset()
+    names = [name for name, client in clients.items() if client.info.samples and name != recipe.run.unseen]
+    try:
+        return choose_attackers(recipe.guard.attackers, names, recipe.run.seeds[0])
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+
+
+def _flip(recipe: Recipe, clients: Mapping[str, ClientData], attackers: frozenset[str]) -> Mapping[str, ClientData]:
+    """The clients, with wrong labels to learn from where they are hostile in that way."""
+    if recipe.guard.attack != "labels":
+        return clients
+    wrong = {n: flip_labels(clients[n].train, len(clients[n].info.classes)) for n in sorted(attackers)}
+    return {n: replace(c, train=wrong[n]) if n in wrong else c for n, c in clients.items()}
 
 
 def make_rounds(recipe: Recipe, federation: Federation) -> Rounds | Events:

@@ -221,7 +221,8 @@ def _flight(entry: Mapping[str, Any], trees: Mapping[str, dict[str, Tensor]]) ->
     if entry["update"] is None:
         return Flight(job, span)
     samples, metrics, fault = entry["update"]
-    return Flight(job, span, Update(client, group, job.version, tree, float(samples), metrics, str(fault)))
+    update = Update(client, group, job.version, tree, float(samples), metrics, str(fault), job.occasion)
+    return Flight(job, span, update)
 
 
 def _flatten(state: RunState) -> tuple[dict[str, Tensor], dict[str, str]]:

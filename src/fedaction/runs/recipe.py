@@ -6,7 +6,7 @@ import re
 import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -27,6 +27,7 @@ from fedaction.federation.settings import (
     hash_values,
     parse_settings,
 )
+from fedaction.guard.settings import GuardSettings
 from fedaction.methods import METHODS
 from fedaction.methods.base import Method
 from fedaction.methods.given import Missing
@@ -184,10 +185,12 @@ class Recipe:
     """The keys of the method and of each baseline, by method name."""
     kinds: Mapping[str, type[Method]]
     """The classes of the method and of each baseline, by method name."""
+    guard: GuardSettings
+    """What is done about hostile clients, and who is one."""
 
     def flat(self) -> dict[str, Any]:
         """Every key with its value, defaults filled in: the resolved recipe."""
-        values = self.run.model_dump() | self.source.model_dump()
+        values = self.run.model_dump() | self.guard.model_dump() | self.source.model_dump()
         for settings in self.methods.values():
             values |= settings.model_dump()
         return values
@@ -195,7 +198,7 @@ class Recipe:
     def only(self, method: str, seed: int) -> Recipe:
         """The part of a study that is one run: one method, one seed."""
         run = self.run.model_copy(update={"method": method, "baselines": (), "seeds": (seed,)})
-        return Recipe(run, self.source, {method: self.methods[method]}, {method: self.kinds[method]})
+        return replace(self, run=run, methods={method: self.methods[method]}, kinds={method: self.kinds[method]})
 
     @property
     def checkpoint_hash(self) -> str:
@@ -209,7 +212,7 @@ class Recipe:
         as they are. Whoever changes a default raises `DEFAULTS`.
         """
         left: dict[str, Any] = {"method": self.run.method, "data": self.run.data, "defaults": DEFAULTS}
-        for settings in (self.run, self.source, self.methods[self.run.method]):
+        for settings in (self.run, self.guard, self.source, self.methods[self.run.method]):
             left |= {key: value for key, value in settings.deciding().items() if key not in besides}
         return hash_values(left)
 
@@ -281,8 +284,8 @@ def parse_recipe(
     if values.get("own") and not own:
         values = {key: value for key, value in values.items() if key in known}  # of methods that are not here
     parsed = parse_settings({**suited, **values}, readers, origin)
-    run, source = parsed.pop("run"), parsed.pop("data")
-    assert isinstance(run, RunSettings) and isinstance(source, Source)
+    run, source, guard = (parsed.pop(name) for name in ("run", "data", "guard"))
+    assert isinstance(run, RunSettings) and isinstance(source, Source) and isinstance(guard, GuardSettings)
     if len(set(run.seeds)) != len(run.seeds):
         raise RecipeError(f"{origin}: a seed is named twice in {list(run.seeds)}")
     if run.stop and not run.validation:
@@ -291,7 +294,7 @@ def parse_recipe(
         )
     if run.channels_last and run.engine == "vectorised":
         raise RecipeError(f"{origin}: channels_last goes with engine = 'sequential'; leave one of them out")
-    return Recipe(run, source, parsed, kinds)
+    return Recipe(run, source, parsed, kinds, guard)
 
 
 def _kinds(values: Mapping[str, Any], origin: str, own: Mapping[str, type[Method]]) -> dict[str, type[Method]]:
@@ -313,15 +316,16 @@ def _kinds(values: Mapping[str, Any], origin: str, own: Mapping[str, type[Method
 
 
 def _readers(values: Mapping[str, Any], origin: str, kinds: Mapping[str, type[Method]]) -> dict[str, type[Settings]]:
-    """Whose keys a recipe may have: "run", "data" and its methods by name."""
+    """Whose keys a recipe may have: "run", "guard", "data" and its methods by name."""
     check_choice({"data": "stage", **values}, "data", SOURCES, origin)
-    readers: dict[str, type[Settings]] = {"run": RunSettings, "data": SOURCES[values.get("data", "stage")]}
+    source = SOURCES[values.get("data", "stage")]
+    readers: dict[str, type[Settings]] = {"run": RunSettings, "guard": GuardSettings, "data": source}
     return readers | {name: kind.settings_type for name, kind in kinds.items()}
 
 
 def all_keys() -> dict[str, dict[str, FieldInfo]]:
     """Every key a recipe of a federated run may have, by who reads it: every run, a kind of data, a method."""
-    keys: dict[str, dict[str, FieldInfo]] = {"run": RunSettings.model_fields}
+    keys: dict[str, dict[str, FieldInfo]] = {"run": RunSettings.model_fields, "guard": GuardSettings.model_fields}
     keys |= {f'data = "{name}"': kind.model_fields for name, kind in SOURCES.items()}
     keys |= {f'method = "{name}"': kind.settings_type.model_fields for name, kind in METHODS.items()}
     return keys

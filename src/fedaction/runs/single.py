@@ -158,7 +158,8 @@ class SingleRun:
             for name, value in report.metrics.items()
             if name in ("accuracy", "loss")
         ]
-        return fmean(report.metrics["accuracy"] for report in reports), rows
+        accuracies = [report.metrics["accuracy"] for report in reports if "accuracy" in report.metrics]
+        return fmean(accuracies) if accuracies else -1.0, rows
 
     def _over(self, state: RunState) -> bool:
         return is_over(self.recipe.run, state.round, state.best, state.federation.time)

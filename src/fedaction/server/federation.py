@@ -14,7 +14,8 @@ from fedaction.federation.average import Averager
 from fedaction.federation.clock import Span
 from fedaction.federation.state import Job, Report, ServerState, Update, Weight, report_on
 from fedaction.federation.tree import tree_bytes
-from fedaction.guard.base import Guard, Refused
+from fedaction.guard.base import Gatherer, Guard, Refused
+from fedaction.guard.reports import bound_evaluation, quote
 from fedaction.methods.base import Method
 from fedaction.server.state import FederationState, Row
 
@@ -37,6 +38,8 @@ class Federation:
     """Whether rounds leave the virtual clock in their rows."""
     epochs: Mapping[str, int] = field(default_factory=dict[str, int])
     """Local epochs of clients that are asked for other than the run says for all."""
+    gather: Callable[[], Gatherer] = Averager
+    """Makes what updates that are combined at a time become averages in."""
 
     def job(self, server: ServerState, client: str, round: int, number: int = 0) -> Job:
         """Work for a client: to train from what it is sent now."""
@@ -55,7 +58,13 @@ class Federation:
         infos = [self.method.clients[client] for client in clients]
         version = state.server.version
         jobs = (Job(i.id, i.group, version, state.round, self.method.served(state.server, i)) for i in infos)
-        return list(engine.evaluate(jobs, question))
+        reports: list[Evaluation] = []
+        for info, report in zip(infos, engine.evaluate(jobs, question), strict=True):
+            try:
+                reports.append(bound_evaluation(report, info.id))
+            except Refused as error:
+                self.warn(f"round {state.round}: {quote(str(error))}; the report is not used")
+        return reports
 
     def group(self, client: str) -> str:
         """A client's group."""
@@ -82,7 +91,9 @@ class Ledger:
         self.accepted: list[str] = []
         self._refused: dict[str, int] = {}
         self._metrics: dict[str, list[Mapping[str, float]]] = {}
-        self._mean = Averager()
+        self._answered: set[tuple[str, int, int]] = set()
+        self._marks: dict[str, dict[str, int]] = {}
+        self._mean = federation.gather()
         self._down = self._up = 0
 
     def send(self, job: Job) -> None:
@@ -101,14 +112,19 @@ class Ledger:
         method = self._federation.method
         self._up += tree_bytes(update.tree)  # it has travelled, whether or not it is then refused
         try:
-            report = report_on(update, server.version)
+            if (job.client, job.round, job.number) in self._answered:
+                raise Refused(f"client {job.client!r} has answered its job of round {job.round} before")
+            report, sent = report_on(update, server.version), update
             for guard in self._federation.guards:
                 update = guard(update, job, report)
             weight = _weigh(method, report)
         except ValueError as error:  # `Refused` is one
-            self._federation.warn(f"round {round}: {error}; the update is not used")
+            self._federation.warn(f"round {round}: {quote(str(error))}; the update is not used")
             self._refused[job.client] = self._refused.get(job.client, 0) + 1
             return False
+        if update is not sent:
+            self._mark("bounded", job.client)
+        self._answered.add((job.client, job.round, job.number))
         info = method.clients[job.client]
         self._mean.add(update, job, weight, method.plan(info).scopes, method.parts(info))
         self._metrics.setdefault(job.client, []).append({**update.metrics, "staleness": float(report.staleness)})
@@ -117,8 +133,16 @@ class Ledger:
 
     def combine(self, server: ServerState) -> ServerState:
         """The server's step from what has been folded in since the last one."""
-        mean, self._mean = self._mean.averages(), Averager()
+        gathered, self._mean = self._mean, self._federation.gather()
+        mean = gathered.averages()
+        for what, clients in gathered.marks.items():
+            for client in clients:
+                self._mark(what, client)
         return self._federation.method.advance(server, mean)
+
+    def _mark(self, what: str, client: str) -> None:
+        seen = self._marks.setdefault(what, {})
+        seen[client] = seen.get(client, 0) + 1
 
     def rows(self, round: int, time: float, counts: Mapping[str, float], *, ages: bool = False) -> list[Row]:
         """The round's rows: clients' means over their updates, refusals, counts, and the clock.
@@ -139,6 +163,8 @@ class Ledger:
                 values |= {"staleness": age, "staleness_max": oldest, "updates": len(seen)}
             rows += [Row(round, client, group(client), "train", name, value) for name, value in values.items()]
         rows += [Row(round, client, group(client), "server", "refused", 1) for client in sorted(self._refused)]
+        for what, seen in sorted(self._marks.items()):
+            rows += [Row(round, client, group(client), "server", what, seen[client]) for client in sorted(seen)]
         totals = {
             "participants": len(self.accepted),
             "refused": len(self._refused),
