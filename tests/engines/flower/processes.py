@@ -62,6 +62,13 @@ class Machine:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    def kill_worker(self, name: str) -> None:
+        """Only the process that does a site's work."""
+        parent = self._processes[name].pid
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            if b"fedaction.runs.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(int(child), signal.SIGKILL)
+
     def news(self) -> list[dict[str, Any]]:
         path = self.run / "news.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from fedaction.cli import app
 from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Header, open_envelope
 from fedaction.engines.flower.exchange import Bounce, Exchange, NobodyLeftError, Patience
 from fedaction.engines.flower.keep import LostError, SiteStore
@@ -342,3 +344,18 @@ def test_recipes_that_are_for_simulations_are_refused(paths):
     for method, more in (("fsar", {"unseen": "gym"}), ("central", {}), ("fsar", {"late": ["gym"]})):
         with pytest.raises(ValueError, match=r"simulations|one place"):
             check_real(make_recipe(paths, method, **more))
+
+
+def test_other_machines_and_open_traffic_are_refused(monkeypatch):
+    monkeypatch.setattr("fedaction.engines.flower.launch.check_flower", lambda: None)  # whether or not it is here
+    place = ("--data", ".", "--name", "clinic")
+    for words, reason in (
+        (("join", "127.0.0.1:8000", *place), "say --insecure"),
+        (("join", "hospital.example:8000", *place, "--insecure"), "another machine"),
+        (("join", "8000", *place, "--insecure"), "no address"),
+        (("join", "127.0.0.1:8000", "--data", ".", "--name", "../x", "--insecure"), "use letters"),
+        (("serve", "fsar/demo"), "say --insecure"),
+        (("serve", "fsar/demo", "--insecure", "--out", "unused"), "data = 'stage'"),
+    ):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 2 and reason in " ".join(result.stderr.split()), result.stderr
