@@ -19,7 +19,7 @@ from fedaction.guard.reports import LONGEST_NAME, MOST_METRICS, bound_evaluation
 from fedaction.guard.validate import validate
 from fedaction.methods.start import initial_state
 from fedaction.runs.assembly import Assembly, make_federation, make_rounds
-from fedaction.runs.recipe import parse_recipe
+from fedaction.runs.recipe import load_recipe, parse_recipe
 from fedaction.server.federation import Federation, Ledger
 from fedaction.server.state import FederationState
 from tests.conftest import VECTORS, make_method, mixed_clients, vector_clients
@@ -252,6 +252,11 @@ def test_what_attackers_send():
     assert torch.equal(one[weights], again[weights]) and not torch.equal(one[weights], other[weights])
     assert 3 < float((one[weights] - tree[weights]).std()) < 7  # ten times 0.5
     assert Attack(method, "scale", {"client-0"}, 7)(job, update, store) is update
+
+
+def test_an_attack_with_nan_can_be_set_without_quotes():
+    recipe = load_recipe("robust/stage", ["attack=nan"])
+    assert recipe.guard.attack == "nan" and recipe.guard == load_recipe("robust/stage", ['attack="nan"']).guard
 
 
 def test_who_attacks():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedaction.federation.settings import Settings
 
@@ -40,6 +40,12 @@ class GuardSettings(Settings):
     """For experiments: which clients do it, by name, or how many of them (drawn by the run's seed)."""
     attack_size: float = Field(0.0, ge=0)
     """scale, sign: the factor on what they learned (0: 1000 and 1); noise: its size as a multiple of that (0: 10)."""
+
+    @field_validator("attack", mode="before")
+    @classmethod
+    def _name_nan(cls, value: Any) -> Any:
+        """`--set attack=nan` is a number to TOML."""
+        return "nan" if isinstance(value, float) and value != value else value
 
     @property
     def holds_round(self) -> bool:
