@@ -39,6 +39,7 @@ def test_waits_can_be_shortened():
     finally:
         inflatable_utils.pull_objects.__kwdefaults__["initial_backoff"] = before
     text = inspect.getsource(start_client_internal)
+    assert "run_id = _pull_and_store_message(\n                state=state," in text and "if run_id is None:" in text
     assert "time.sleep(3)" in text and text.count("time.") == text.count("time.sleep(") + text.count("total time.")
 
 

@@ -13,14 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedaction.data.client import ClientInfo
-from fedaction.engines.flower.envelope import (
-    Envelope,
-    EnvelopeError,
-    Header,
-    Kind,
-    draw_token,
-    open_envelope,
-)
+from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Header, Kind, draw_token, open_envelope
 from fedaction.engines.flower.site import pack_members
 from fedaction.engines.messages import MessageError, unpack
 

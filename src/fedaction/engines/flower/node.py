@@ -1,13 +1,14 @@
 """Flower's long processes, as `fedaction serve` and `join` start them: `python -m THIS_MODULE ROLE ...`.
 
-ROLE is superlink or supernode; what follows is what Flower's own commands take. Two things differ. They end when
-whoever started them is gone. And a SuperNode looks for messages more often: Flower's sleeps 3 s between two looks,
-which a round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps
-here (default 0.3). Where a later Flower has no such sleeps any more, nothing is changed.
+ROLE is superlink or supernode; what follows is what Flower's own commands take. Three things differ. They end when
+whoever started them is gone. A SuperNode sends every answer at once (`flush_replies`). And it looks for messages more
+often: Flower's sleeps 3 s between two looks, which a round of small work would consist of; the environment variable
+FEDACTION_POLL says how many seconds it sleeps here (default 0.3).
 """
 
 # Flower is an extra, which a type checker need not find.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportPrivateUsage=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 POLL = "FEDACTION_POLL"
@@ -48,6 +50,23 @@ def shorten_backoff(seconds: float = 0.1) -> bool:
     return True
 
 
+def flush_replies(pull: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Flower's step that fetches a message, which also counts as done where an answer lies there to be sent.
+
+    A SuperNode sends answers only after it has fetched a message. Where a run ended while one of its messages came,
+    two answers follow one message, and every later one would lie there until the next message.
+    """
+
+    def fetch(*positional: Any, **named: Any) -> int | None:
+        run = pull(*positional, **named)
+        state = named.get("state")
+        if run is None and state is not None and state.get_messages_legacy(is_reply=True):
+            return 0
+        return run
+
+    return fetch
+
+
 def end_with_parent() -> None:
     """Ends this process soon after the one that started it, however that ended."""
     parent = os.getppid()
@@ -77,6 +96,7 @@ def main() -> None:
     from flwr.supernode.cli import flower_supernode
 
     shorten_backoff()
+    start_client_internal._pull_and_store_message = flush_replies(start_client_internal._pull_and_store_message)
     start_client_internal.time = ShortSleeps(max(0.01, float(os.environ.get(POLL, "0.3"))))
     flower_supernode()
 
