@@ -350,11 +350,11 @@ def test_other_machines_and_open_traffic_are_refused(monkeypatch):
     monkeypatch.setattr("fedaction.engines.flower.launch.check_flower", lambda: None)  # whether or not it is here
     place = ("--data", ".", "--name", "clinic")
     for words, reason in (
-        (("join", "127.0.0.1:8000", *place), "say --insecure"),
+        (("join", "127.0.0.1:8000", *place), "or --insecure"),
         (("join", "hospital.example:8000", *place, "--insecure"), "another machine"),
         (("join", "8000", *place, "--insecure"), "no address"),
         (("join", "127.0.0.1:8000", "--data", ".", "--name", "../x", "--insecure"), "use letters"),
-        (("serve", "fsar/demo"), "say --insecure"),
+        (("serve", "fsar/demo"), "or --insecure"),
         (("serve", "fsar/demo", "--insecure", "--out", "unused"), "data = 'stage'"),
     ):
         result = CliRunner().invoke(app, words)
