@@ -3,12 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import fedaction as fa
 from fedaction.evaluation.accuracy import mean_interval, wilson
 from fedaction.evaluation.controls import SIMPLE
+from fedaction.evaluation.site import EVIDENCE
 from fedaction.federation.files import read_json
 from fedaction.federation.progress import Quiet
+from fedaction.guard.reports import _KINDS
 from fedaction.runs.judge import judge
 from fedaction.runs.recipe import load_recipe, parse_recipe
 from fedaction.runs.study import load_clients, resume_study, run_study
@@ -111,3 +115,18 @@ def test_runs_of_several_studies_are_told_apart_by_their_directories():
 
 def test_an_older_result_is_not_judged():
     assert judge([{"run": "runs/a", "method": "fsar", "mean": 0.5}]) == []
+
+
+def test_clients_with_one_test_have_one_tests_interval(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    x = rng.normal(size=(60, 4)) + y[:, None]
+    clients = fa.clients(x, y, by=np.repeat(["anna", "ben", "carl"], 20), holdout=["carl"])
+    keys = {"backbone": "perceptron", "model_features": 4, "model_hidden": 4, "controls": [], "device": "cpu"}
+    run = fa.run("fedavg", clients, rounds=1, out=tmp_path / "run", progress=Quiet(), **keys)
+    assert len({*run.result["tests"].values()}) == 1 and len(run.result["tests"]) == 2
+    assert run.result["interval"] == pytest.approx(wilson(run.mean, 20))
+
+
+def test_every_kind_of_evidence_is_let_through():
+    assert {*_KINDS} == {*EVIDENCE}

@@ -90,7 +90,7 @@ def clients(
             tested = _hold_out(name, part, holdout, seed)
             train, test = _pick(part, ~tested), _pick(part, tested)
         else:
-            train, test = part, _join([parts[person] for person in sorted(everyone)])
+            train, test = (_join({who: parts[who] for who in some}) for some in ([name], sorted(everyone)))
         halves = [_examples(f"client {name!r}", half, places, given, frames) for half in (train, test)]
         info = ClientInfo(
             name,
@@ -193,12 +193,14 @@ def _pick(part: _Part, chosen: npt.NDArray[np.bool_]) -> _Part:
     return _Part(_rows(part.x, rows), part.y[rows], None if part.people is None else part.people[rows])
 
 
-def _join(parts: Sequence[_Part]) -> _Part:
-    held = [part.x for part in parts]
-    y = np.concatenate([part.y for part in parts])
+def _join(parts: Mapping[str, _Part]) -> _Part:
+    """The samples of some people, by name, who they are of included."""
+    held = [part.x for part in parts.values()]
+    y = np.concatenate([part.y for part in parts.values()])
+    people = np.repeat([*parts], [len(part.y) for part in parts.values()])
     if isinstance(held[0], list):
-        return _Part([one for own in held for one in own], y, None)
-    return _Part(torch.cat(held) if isinstance(held[0], Tensor) else np.concatenate(held), y, None)
+        return _Part([one for own in held for one in own], y, people)
+    return _Part(torch.cat(held) if isinstance(held[0], Tensor) else np.concatenate(held), y, people)
 
 
 def _classes(

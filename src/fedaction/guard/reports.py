@@ -83,6 +83,7 @@ _KINDS: dict[str, TypeAdapter[Any]] = {
     "confusion": TypeAdapter(_Confusion),
     "topology": TypeAdapter(_Topology),
     "samples": TypeAdapter(list[_Played]),
+    "test": TypeAdapter(Name),
 }
 
 
