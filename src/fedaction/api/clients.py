@@ -28,7 +28,7 @@ Holdout = float | Sequence[str] | Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Given:
     """What one client was given: samples, labels as they came, people ("" where they are not known)."""
 
     x: Any
@@ -106,28 +106,28 @@ def clients(
     return made
 
 
-def _parts(x: Any, y: Any, by: Any, subjects: Any) -> dict[str, _Part]:
+def _parts(x: Any, y: Any, by: Any, subjects: Any) -> dict[str, _Given]:
     if isinstance(x, Mapping):
         if y is not None or by is not None or subjects is not None:
             raise ValueError("x names the clients and holds their labels, so y, by and subjects must not be given")
-        parts: dict[str, _Part] = {}
+        parts: dict[str, _Given] = {}
         for name, own in x.items():
             if not isinstance(own, tuple | list) or len(own) not in (2, 3):
                 raise ValueError(f"client {name!r}: give (x, y) or (x, y, subjects)")
             people = _column(own[2], len(own[0]), f"client {name!r}: subjects") if len(own) == 3 else None
-            parts[str(name)] = _Part(own[0], _column(own[1], len(own[0]), f"client {name!r}: y"), people)
+            parts[str(name)] = _Given(own[0], _column(own[1], len(own[0]), f"client {name!r}: y"), people)
         return parts
     if y is None:
         raise ValueError("y is missing: one label for each sample")
     labels = _column(y, len(x), "y")
     people = None if subjects is None else _column(subjects, len(x), "subjects")
     if by is None:
-        return {"everyone": _Part(x, labels, people)}
+        return {"everyone": _Given(x, labels, people)}
     owners = _column(by, len(x), "by")
     parts = {}
     for name in np.unique(owners):
         rows = np.flatnonzero(owners == name)
-        parts[str(name)] = _Part(_rows(x, rows), labels[rows], None if people is None else people[rows])
+        parts[str(name)] = _Given(_rows(x, rows), labels[rows], None if people is None else people[rows])
     return parts
 
 
@@ -145,7 +145,7 @@ def _column(values: Any, count: int, what: str) -> npt.NDArray[Any]:
     return column
 
 
-def _apart(parts: Mapping[str, _Part], holdout: Holdout) -> set[str] | None:
+def _apart(parts: Mapping[str, _Given], holdout: Holdout) -> set[str] | None:
     """Of clients that are people, those who are held out; None where a share of everybody's samples is."""
     if isinstance(holdout, int | float):
         return None
@@ -158,7 +158,7 @@ def _apart(parts: Mapping[str, _Part], holdout: Holdout) -> set[str] | None:
     return wanted
 
 
-def _hold_out(name: str, part: _Part, holdout: Holdout, seed: int) -> npt.NDArray[np.bool_]:
+def _hold_out(name: str, part: _Given, holdout: Holdout, seed: int) -> npt.NDArray[np.bool_]:
     """Which of a client's samples are for test, (N,)."""
     if isinstance(holdout, int | float):
         if not 0 < holdout < 1:
@@ -188,19 +188,19 @@ def _rows(x: Any, rows: npt.NDArray[np.int64]) -> Any:
     return x[torch.from_numpy(rows)] if isinstance(x, Tensor) else np.asarray(x)[rows]
 
 
-def _pick(part: _Part, chosen: npt.NDArray[np.bool_]) -> _Part:
+def _pick(part: _Given, chosen: npt.NDArray[np.bool_]) -> _Given:
     rows = np.flatnonzero(chosen)
-    return _Part(_rows(part.x, rows), part.y[rows], None if part.people is None else part.people[rows])
+    return _Given(_rows(part.x, rows), part.y[rows], None if part.people is None else part.people[rows])
 
 
-def _join(parts: Mapping[str, _Part]) -> _Part:
+def _join(parts: Mapping[str, _Given]) -> _Given:
     """The samples of some people, by name, who they are of included."""
     held = [part.x for part in parts.values()]
     y = np.concatenate([part.y for part in parts.values()])
     people = np.repeat([*parts], [len(part.y) for part in parts.values()])
     if isinstance(held[0], list):
-        return _Part([one for own in held for one in own], y, people)
-    return _Part(torch.cat(held) if isinstance(held[0], Tensor) else np.concatenate(held), y, people)
+        return _Given([one for own in held for one in own], y, people)
+    return _Given(torch.cat(held) if isinstance(held[0], Tensor) else np.concatenate(held), y, people)
 
 
 def _classes(
@@ -223,7 +223,7 @@ def _classes(
     return names, places
 
 
-def _examples(where: str, part: _Part, places: Mapping[Any, int], layout: Layout | None, frames: int) -> Examples:
+def _examples(where: str, part: _Given, places: Mapping[Any, int], layout: Layout | None, frames: int) -> Examples:
     labels = torch.tensor([places[label] for label in part.y.tolist()], dtype=torch.int64)
     people = tuple(map(str, part.people.tolist())) if part.people is not None else ()
     if layout is not None:

@@ -39,7 +39,7 @@ State = Literal["ok", "absent", "low", "broken"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """One thing that was looked at. Only what is broken keeps the project from working."""
 
     name: str
@@ -69,18 +69,18 @@ def doctor(as_json: JsonFlag = False) -> None:
         raise typer.Exit(1)
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[Check]:
     """Everything, in the order in which it is shown."""
-    yield Finding("fedaction", "ok", f"{__version__} in {Path(__file__).parents[1]}")
-    yield Finding("python", "ok", f"{platform.python_version()}, {platform.platform()}")
+    yield Check("fedaction", "ok", f"{__version__} in {Path(__file__).parents[1]}")
+    yield Check("python", "ok", f"{platform.python_version()}, {platform.platform()}")
     for name in NEEDED:
         yield _examine(name, lambda name=name: _read_version(name))
     yield _examine("device", _describe_devices)
     for name, (use, how) in OPTIONAL.items():
         try:
-            yield Finding(name, "ok", f"{version(name)}: {use}")
+            yield Check(name, "ok", f"{version(name)}: {use}")
         except PackageNotFoundError:
-            yield Finding(name, "absent", f"{use}; {how}")
+            yield Check(name, "absent", f"{use}; {how}")
     yield _look_for_data()
     yield _look_at_cache()
     yield _look_at_disk("disk", Path.cwd())
@@ -88,12 +88,12 @@ def examine() -> Iterator[Finding]:
     yield _examine("training", _train_a_little)
 
 
-def _examine(name: str, look: Callable[[], str]) -> Finding:
+def _examine(name: str, look: Callable[[], str]) -> Check:
     """What a look finds; whatever goes wrong in it is a finding, too."""
     try:
-        return Finding(name, "ok", look())
+        return Check(name, "ok", look())
     except Exception as error:  # of any kind: this command is for whoever does not know which
-        return Finding(name, "broken", f"{type(error).__name__}: {error}")
+        return Check(name, "broken", f"{type(error).__name__}: {error}")
 
 
 def _read_version(name: str) -> str:
@@ -123,29 +123,29 @@ def _describe_devices() -> str:
     return "; ".join(devices)
 
 
-def _look_for_data() -> Finding:
+def _look_for_data() -> Check:
     """Which public datasets lie in the folder that FEDACTION_DATA names."""
     from fedaction.data.public.readers import READERS
 
     place = os.environ.get("FEDACTION_DATA", "")
     if not place:
-        return Finding("FEDACTION_DATA", "absent", "names the folder with public datasets; recipes on them need it")
+        return Check("FEDACTION_DATA", "absent", "names the folder with public datasets; recipes on them need it")
     root = Path(place)
     if not root.is_dir():
-        return Finding("FEDACTION_DATA", "broken", f"{root} is not a folder: name another, or unset it")
+        return Check("FEDACTION_DATA", "broken", f"{root} is not a folder: name another, or unset it")
     there = sorted(item.name for item in root.iterdir() if item.is_dir())
     known = [name for name in there if name in READERS]
-    return Finding("FEDACTION_DATA", "ok", f"{root}: {', '.join(known) or 'none of the datasets that can be read'}")
+    return Check("FEDACTION_DATA", "ok", f"{root}: {', '.join(known) or 'none of the datasets that can be read'}")
 
 
-def _look_at_cache() -> Finding:
+def _look_at_cache() -> Check:
     from fedaction.data.files import cache_root
 
     root = cache_root(None)
     if not root.exists():
-        return Finding("cache", "ok", f"{root} (FEDACTION_CACHE), not there yet")
+        return Check("cache", "ok", f"{root} (FEDACTION_CACHE), not there yet")
     if not os.access(root, os.W_OK):
-        return Finding("cache", "broken", f"{root} cannot be written: name another folder in FEDACTION_CACHE")
+        return Check("cache", "broken", f"{root} cannot be written: name another folder in FEDACTION_CACHE")
     size = count = 0
     for count, path in enumerate(root.rglob("*"), 1):
         size += path.lstat().st_size if path.is_file() else 0
@@ -154,12 +154,12 @@ def _look_at_cache() -> Finding:
     more = "at least " if count == _MOST_FILES else ""
     free = shutil.disk_usage(root).free
     state: State = "low" if free < _LOW else "ok"
-    return Finding("cache", state, f"{root} (FEDACTION_CACHE): {more}{_size(size)}, {_size(free)} free")
+    return Check("cache", state, f"{root} (FEDACTION_CACHE): {more}{_size(size)}, {_size(free)} free")
 
 
-def _look_at_disk(name: str, place: Path) -> Finding:
+def _look_at_disk(name: str, place: Path) -> Check:
     free = shutil.disk_usage(place).free
-    return Finding(name, "low" if free < _LOW else "ok", f"{_size(free)} free in {place}")
+    return Check(name, "low" if free < _LOW else "ok", f"{_size(free)} free in {place}")
 
 
 def _check_folder() -> str:

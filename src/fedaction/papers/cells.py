@@ -21,7 +21,7 @@ from fedaction.federation.settings import RecipeError, Settings, nearest
 from fedaction.methods import METHODS
 from fedaction.papers.item import Column, Item, ItemRow
 from fedaction.papers.setting import S
-from fedaction.papers.work import Run
+from fedaction.papers.work import RowRun
 from fedaction.runs.controls import ControlResult, has_controls, sum_up_controls, write_controls
 from fedaction.runs.recipe import Recipe, RunSettings, parse_recipe
 from fedaction.runs.study import load_clients
@@ -65,7 +65,7 @@ class ItemCell:
     """The printed value."""
     spread: float | None
     """The printed standard deviation."""
-    runs: tuple[Run, ...] = ()
+    runs: tuple[RowRun, ...] = ()
     """One per seed; none where there is no client."""
 
     @property
@@ -164,12 +164,13 @@ class Workbench(Generic[S]):
         key = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=6).hexdigest()
         return about, self.out / "data" / f"{key}.json"
 
-    def runs(self, label: str, recipe: Recipe) -> tuple[Run, ...]:
+    def runs(self, label: str, recipe: Recipe) -> tuple[RowRun, ...]:
         """A recipe's runs, one per seed."""
         method, configuration = recipe.run.method, recipe.configuration()
         home = self.out / "runs" / f"{method}-{configuration}"
         return tuple(
-            Run(label, configuration, seed, home / f"seed-{seed}", recipe.only(method, seed)) for seed in self.seeds
+            RowRun(label, configuration, seed, home / f"seed-{seed}", recipe.only(method, seed))
+            for seed in self.seeds
         )
 
     def cells(self, item: Item, **keys: Any) -> list[ItemCell]:

@@ -11,7 +11,7 @@ from typing import Any
 from fedaction.federation.files import read_json
 from fedaction.papers.cells import Draft, ItemCell, Say
 from fedaction.papers.outcome import Value
-from fedaction.papers.work import Run
+from fedaction.papers.work import RowRun
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.study import METRIC
 from fedaction.server.state import Row
@@ -104,7 +104,7 @@ def drop_unknown(values: Sequence[float | None]) -> tuple[float, ...]:
     return tuple(value for value in values if value is not None and math.isfinite(value))
 
 
-def read_analysis(run: Run, name: str, say: Say) -> dict[str, Any]:
+def read_analysis(run: RowRun, name: str, say: Say) -> dict[str, Any]:
     """An analysis of a finished run; made once, then read."""
     path = run.folder / "analyses" / f"{name}.json"
     if not path.exists() or read_json(path)["round"] != run.recipe.run.rounds:
@@ -122,7 +122,7 @@ def to_percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def _accuracy(cell: ItemCell, run: Run) -> float | None:
+def _accuracy(cell: ItemCell, run: RowRun) -> float | None:
     """Of the client, the group of clients, or all clients that a cell is about."""
     if cell.column.metric != METRIC:
         rounds = by_round(run.folder, lambda row: row.name == cell.column.metric)

@@ -13,7 +13,7 @@ from fedaction.papers.item import Item, ItemRow
 from fedaction.papers.measure import read_accuracies, read_curves, read_landscape
 from fedaction.papers.outcome import Value
 from fedaction.papers.setting import S
-from fedaction.papers.work import Run, Work
+from fedaction.papers.work import RowRun, Work
 
 
 class Paper(ABC, Generic[S]):
@@ -107,14 +107,14 @@ class Paper(ABC, Generic[S]):
 
 def _note_controls(draft: Draft[Any]) -> list[str]:
     """What a table on real recordings must be compared with, for each split of a dataset that its runs learn from."""
-    by_data: dict[str, list[Run]] = {}
+    by_data: dict[str, list[RowRun]] = {}
     for cell in draft.cells:
         if cell.runs:
             by_data.setdefault(cell.row.data, []).append(cell.runs[0])
     return [note for data, runs in by_data.items() for note in _note_split(draft, data, runs)]
 
 
-def _note_split(draft: Draft[Any], data: str, runs: Sequence[Run]) -> list[str]:
+def _note_split(draft: Draft[Any], data: str, runs: Sequence[RowRun]) -> list[str]:
     """The commonest class, a ridge classifier, how uncertain the test is; nothing where runs differ in the split."""
     recipes = [run.recipe for run in runs]
     splits = {(recipe.run.data, recipe.run.data_seed, recipe.run.unseen, recipe.source) for recipe in recipes}

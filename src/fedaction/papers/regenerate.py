@@ -13,10 +13,10 @@ from fedaction.papers.cells import Draft, ItemCell, Say, Workbench, empty_cells
 from fedaction.papers.item import Item
 from fedaction.papers.measure import read_accuracies
 from fedaction.papers.outcome import Origin, Outcome, Value
-from fedaction.papers.work import Run, Work, carry_out
+from fedaction.papers.work import RowRun, Work, carry_out
 
 
-def runs_of(item: Item, bench: Workbench[Any]) -> list[Run]:
+def runs_of(item: Item, bench: Workbench[Any]) -> list[RowRun]:
     """The runs that an item needs, each once, done or not.
 
     Where runs start from a network that is trained first, they are named by what is in its file: they are these once
@@ -113,9 +113,9 @@ def _list_rows(item: Item, cells: Sequence[ItemCell], table: Sequence[Value]) ->
     return tuple(dict.fromkeys((*runs, *rows)))
 
 
-def _distinct_runs(cells: Sequence[ItemCell]) -> list[Run]:
+def _distinct_runs(cells: Sequence[ItemCell]) -> list[RowRun]:
     """In the cells' order; of those in one folder the first."""
-    runs: dict[Path, Run] = {}
+    runs: dict[Path, RowRun] = {}
     for cell in cells:
         for run in cell.runs:
             runs.setdefault(run.folder, run)

@@ -64,7 +64,7 @@ class Work(ABC):
 
 
 @dataclass(frozen=True)
-class Run(Work):
+class RowRun(Work):
     """One federated run; `recipe` has one method and one seed."""
 
     recipe: Recipe

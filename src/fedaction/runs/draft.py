@@ -59,14 +59,14 @@ class StoreKind:
 
 
 @dataclass(frozen=True)
-class Draft:
+class RecipeDraft:
     """A drafted recipe: its text, and the clients that it makes."""
 
     text: str
     clients: list[ClientData]
 
 
-def draft_recipe(stores: Sequence[Path], name: str, tell: Tell | None = None) -> Draft:
+def draft_recipe(stores: Sequence[Path], name: str, tell: Tell | None = None) -> RecipeDraft:
     """A commented recipe for stores, all of one kind. It has been parsed, and its data loaded.
 
     Args:
@@ -99,7 +99,7 @@ def draft_recipe(stores: Sequence[Path], name: str, tell: Tell | None = None) ->
         ]
     )
     parse_recipe(tomllib.loads(text), name)
-    return Draft(text, clients)
+    return RecipeDraft(text, clients)
 
 
 def _kind_of(stores: Sequence[Path]) -> StoreKind:

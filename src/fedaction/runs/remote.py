@@ -41,7 +41,7 @@ NEWS = "news.jsonl"
 """In a run's directory: what happens, line by line, for whoever waits."""
 
 
-class _Member(BaseModel):
+class _Enrolled(BaseModel):
     """A client in the roll."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,7 +68,7 @@ class Roll(BaseModel):
     """See `Patience.absence`."""
     nodes: dict[str, str] | None = None
     """Whose key each node has, by its number; None: nodes have no keys."""
-    members: tuple[_Member, ...] = ()
+    members: tuple[_Enrolled, ...] = ()
     """Who has joined; nobody else can, once the run has begun."""
 
     @classmethod
@@ -87,7 +87,7 @@ class Roll(BaseModel):
     def enrol(self, joined: Mapping[str, Joined]) -> Roll:
         """The roll with everybody who has joined."""
         members = [
-            _Member(info=pack(one.info).hex(), proof=one.proof, data=one.data, splits=one.splits)
+            _Enrolled(info=pack(one.info).hex(), proof=one.proof, data=one.data, splits=one.splits)
             for _, one in sorted(joined.items())
         ]
         return self.model_copy(update={"members": tuple(members)})

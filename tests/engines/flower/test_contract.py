@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from fedaction.cli import app
-from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Header, open_envelope
+from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Front, open_envelope
 from fedaction.engines.flower.exchange import Bounce, Exchange, NobodyLeftError, Patience
 from fedaction.engines.flower.keep import LostError, SiteStore
 from fedaction.engines.flower.server import FlowerEngine
@@ -138,7 +138,7 @@ class House:
         return list(self.engine.train([self.job(name) for name in names or sorted(self.exchange.joined)]))
 
     def envelope(self, kind, name, *parts, **header):
-        front = Header(kind=kind, run=TOKEN, nonce=TOKEN, client=name, **header)
+        front = Front(kind=kind, run=TOKEN, nonce=TOKEN, client=name, **header)
         return Envelope(front, parts).seal()
 
     def ask(self, node, content):

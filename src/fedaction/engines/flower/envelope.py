@@ -34,7 +34,7 @@ class EnvelopeError(ValueError):
     """Bytes that are no envelope, or the wrong one; and why."""
 
 
-class Header(BaseModel):
+class Front(BaseModel):
     """The front of a message, every field checked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -65,7 +65,7 @@ class Header(BaseModel):
 class Envelope:
     """A message: its header and its parts."""
 
-    header: Header
+    header: Front
     parts: tuple[bytes, ...] = ()
 
     def seal(self) -> bytes:
@@ -86,7 +86,7 @@ def open_envelope(content: bytes, limit: int) -> Envelope:
     if size > _MOST_HEADER or start + size + _SIZE.size > len(content):
         raise EnvelopeError(f"the header of a message would have {size} bytes")
     try:
-        header = Header.model_validate_json(content[start : start + size])
+        header = Front.model_validate_json(content[start : start + size])
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])[:100]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedaction.data.client import ClientInfo
-from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Header, Kind, draw_token, open_envelope
+from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Front, Kind, draw_token, open_envelope
 from fedaction.engines.flower.site import pack_members
 from fedaction.engines.messages import MessageError, unpack
 
@@ -226,7 +226,7 @@ class Exchange:
             del self._greeted[node]
         new = sorted(online - self._greeted.keys())
         words = [draw_token() for _ in new]
-        sealed = [Envelope(Header(kind="hello", run=self.run, nonce=w), (self.recipe,)).seal() for w in words]
+        sealed = [Envelope(Front(kind="hello", run=self.run, nonce=w), (self.recipe,)).seal() for w in words]
         ids = self._post([(node, "hello", content) for node, content in zip(new, sealed, strict=True)])
         for node, id, word in zip(new, ids, words, strict=True):
             if id is not None:
@@ -274,7 +274,7 @@ class Exchange:
             if before is not None and call.node == before:
                 call.put_back()
 
-    def _admit(self, said: Header, info: ClientInfo) -> Joined:
+    def _admit(self, said: Front, info: ClientInfo) -> Joined:
         """A client as it describes itself, if it may be in this run."""
         name = said.client
         if not name or info.id != name:
@@ -307,7 +307,7 @@ class Exchange:
             if request.client not in self._begun:
                 request = Request(request.client, "begin", (self._members_for(request.client),))
             call.node, call.kind = node, request.kind
-            header = Header(
+            header = Front(
                 kind=request.kind,
                 run=self.run,
                 nonce=call.nonce,

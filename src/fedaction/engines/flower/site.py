@@ -17,7 +17,7 @@ import torch
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.samples import Samples, in_batches
 from fedaction.engines.base import SimulatedEngine
-from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Header, open_envelope
+from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Front, open_envelope
 from fedaction.engines.flower.keep import SiteStore
 from fedaction.engines.messages import MOST_BYTES, MessageError, pack, unpack
 from fedaction.engines.store import LocalState
@@ -69,7 +69,7 @@ class Workshop(Protocol):
 
 
 @dataclass
-class _Run:
+class _Session:
     """The run that a site is in."""
 
     token: str
@@ -106,11 +106,11 @@ class Site:
         self.name, self._folder, self._workshop, self._log = name, folder, workshop, log
         self._reports = frozenset(reports)
         self._key = _read_key(folder / "site.key")
-        self._run: _Run | None = None
+        self._run: _Session | None = None
 
     def answer(self, content: bytes) -> bytes:
         """What is sent back for a message; whatever is wrong with it is said in the answer, and nothing is done."""
-        header = Header(kind="fault", run=_EMPTY_RUN, nonce=_EMPTY_RUN, client=self.name)
+        header = Front(kind="fault", run=_EMPTY_RUN, nonce=_EMPTY_RUN, client=self.name)
         try:
             envelope = open_envelope(content, MOST_BYTES)
             header = header.model_copy(update={"run": envelope.header.run, "nonce": envelope.header.nonce})
@@ -125,7 +125,7 @@ class Site:
         self._log(f"refused or failed: {text}")
         return Envelope(header.model_copy(update={"text": text[:MOST_TEXT]})).seal()
 
-    def _do(self, envelope: Envelope, answer: Header) -> Envelope:
+    def _do(self, envelope: Envelope, answer: Front) -> Envelope:
         asked, parts = envelope.header, envelope.parts
         if asked.kind == "hello":
             return self._hello(asked, parts, answer)
@@ -149,7 +149,7 @@ class Site:
             return Envelope(answer)
         return Envelope(answer, (self._evaluate(run, job, unpack(Question, parts[1])),))
 
-    def _hello(self, asked: Header, parts: Sequence[bytes], answer: Header) -> Envelope:
+    def _hello(self, asked: Front, parts: Sequence[bytes], answer: Front) -> Envelope:
         """Loads the samples as the run wants them, and says what the server may know of them."""
         recipe = read_recipe_part(_only(parts, 1)[0])
         run = self._run
@@ -157,7 +157,7 @@ class Site:
             data = self._workshop.load(recipe)
             data = replace(data, info=replace(data.info, id=self.name))
             self._close()
-            run = self._run = _Run(asked.run, recipe, data, self._store(asked.run))
+            run = self._run = _Session(asked.run, recipe, data, self._store(asked.run))
             self._log(f"joined run {asked.run}: {data.info.samples} training and {len(data.test)} test samples")
         held = run.data.validation
         splits = [name for name, there in (("test", run.data.test), ("validation", held)) if there and len(there)]
@@ -169,7 +169,7 @@ class Site:
         }
         return Envelope(answer.model_copy(update=said), (pack(run.data.info),))
 
-    def _begin(self, run: _Run, parts: Sequence[bytes]) -> None:
+    def _begin(self, run: _Session, parts: Sequence[bytes]) -> None:
         """The federation is complete: the method is made over all its members."""
         members = read_members(_only(parts, 1)[0])
         own = [member for member in members if member.id == self.name]
@@ -185,7 +185,7 @@ class Site:
             f"({plan.traffic:,} bytes) come and go; {len(kept)} tensors stay here"
         )
 
-    def _read_job(self, run: _Run, content: bytes) -> Job:
+    def _read_job(self, run: _Session, content: bytes) -> Job:
         """A job, if it is this client's and its tensors are those that the method shares."""
         assert run.method is not None
         job, info = unpack(Job, content), run.data.info
@@ -209,7 +209,7 @@ class Site:
                 raise SiteError(f"{name!r} was sent with values that are NaN or infinite")
         return job
 
-    def _take_up(self, run: _Run, basis: int) -> None:
+    def _take_up(self, run: _Session, basis: int) -> None:
         """The engine has the LOCAL tensors that count."""
         assert run.engine is not None and run.method is not None
         committed: dict[str, Tree] = {}
@@ -221,7 +221,7 @@ class Site:
             committed[self.name] = tree
         run.engine.store.load(LocalState(committed), torch.device("cpu"))  # engines copy them to where they work
 
-    def _train(self, run: _Run, job: Job, oldest: int) -> bytes:
+    def _train(self, run: _Session, job: Job, oldest: int) -> bytes:
         assert run.engine is not None
         (update,) = run.engine.train([job])
         kept = run.engine.store.pending(self.name)
@@ -232,7 +232,7 @@ class Site:
         self._log(f"round {job.round}: trained from version {job.version}")
         return pack(update if "training" in self._reports else replace(update, metrics={}))
 
-    def _evaluate(self, run: _Run, job: Job, question: Question) -> bytes:
+    def _evaluate(self, run: _Session, job: Job, question: Question) -> bytes:
         assert run.engine is not None
         wanted = tuple(kind for kind in question.evidence if kind in EVIDENCE and kind in self._reports)
         if question.split == "validation" and run.data.validation is None:
@@ -242,7 +242,7 @@ class Site:
             report = Evaluation(report.client, {}, report.evidence, report.n)
         return pack(report)
 
-    def _end(self, run: _Run, job: Job, oldest: int) -> None:
+    def _end(self, run: _Session, job: Job, oldest: int) -> None:
         """The run is over: this site has its own network, in a file that predicts."""
         assert run.engine is not None and run.method is not None
         run.store.forget(oldest)

@@ -22,7 +22,7 @@ from fedaction.papers.fedvssl.items import CENTRAL, DOWNSTREAM, EIGHT, LEVELS, S
 from fedaction.papers.fedvssl.setting import FedvsslSetting
 from fedaction.papers.fedvssl.supervised import Supervised, supervise
 from fedaction.papers.item import ItemRow
-from fedaction.papers.work import Environment, Run, Work
+from fedaction.papers.work import Environment, RowRun, Work
 from fedaction.runs.recipe import Recipe
 from fedaction.training.evaluate import RANDOM, run_evaluate
 from fedaction.training.evaluate_recipe import PROTOCOLS, EvaluateRecipe, parse_evaluate_recipe
@@ -164,12 +164,12 @@ def _protocols(draft: _Draft) -> dict[str, tuple[str, ...]]:
     return {dataset: tuple(names) for dataset, names in protocols.items()}
 
 
-def runs_of(draft: _Draft, row: ItemRow) -> tuple[Run, ...]:
+def runs_of(draft: _Draft, row: ItemRow) -> tuple[RowRun, ...]:
     """A row's runs, one per seed; none where the data do not have it."""
     return next((cell.runs for cell in draft.cells if cell.row.label == row.label and cell.runs), ())
 
 
-def kept_models(run: Run) -> dict[int, Path]:
+def kept_models(run: RowRun) -> dict[int, Path]:
     """The models that a run kept on its way, by round; the last one is its model file."""
     paths = sorted((run.folder / "models").glob("round-*.safetensors"))
     models = {int(path.stem.removeprefix("round-")): path for path in paths}

@@ -13,7 +13,7 @@ from fedaction.papers.fedvssl.models import assess, assessments, row_configurati
 from fedaction.papers.fedvssl.setting import FedvsslSetting
 from fedaction.papers.measure import by_round, points_of
 from fedaction.papers.outcome import Value
-from fedaction.papers.work import Run
+from fedaction.papers.work import RowRun
 
 PARTS = ("backbone", "head")
 """Figure 5: the two modules of a network."""
@@ -74,7 +74,7 @@ def first_at(curve: dict[int, float], target: float) -> int | None:
     return next((round for round in sorted(curve) if curve[round] >= target), None)
 
 
-def megabytes(run: Run) -> dict[int, float]:
+def megabytes(run: RowRun) -> dict[int, float]:
     """What a run's clients have sent and received up to each round, in 10^6 bytes."""
     sent = by_round(run.folder, lambda row: row.name in ("bytes_up", "bytes_down"))
     rounds = range(1, run.recipe.run.rounds + 1)

@@ -15,7 +15,7 @@ from fedaction.papers.fsar.tables import CHANGES, DATASETS
 from fedaction.papers.item import ItemRow
 from fedaction.papers.measure import drop_unknown, read_analysis, value_of
 from fedaction.papers.outcome import Value
-from fedaction.papers.work import Run
+from fedaction.papers.work import RowRun
 
 
 def read_coefficients(draft: Draft[FsarSetting]) -> Iterator[Value]:
@@ -103,6 +103,6 @@ def read_epsilon(draft: Draft[FsarSetting]) -> Iterator[Value]:
                 yield Value(cell.row.label, column, (100 * share,), None, cell.client, cell.configuration, at)
 
 
-def _graphs(run: Run) -> dict[str, Any]:
+def _graphs(run: RowRun) -> dict[str, Any]:
     """A finished run's graphs and coefficients by client."""
     return read_json(run.folder / "evidence.json")["topology"]
