@@ -290,9 +290,8 @@ class VectorisedEngine(Simulation):
             slopes = torch.autograd.grad(values["loss"].sum(), list(parameters.values()), allow_unused=True)
             pairs = zip(parameters, slopes, strict=True)
             gradients = {n: g for n, g in pairs if g is not None}  # pyright: ignore[reportUnnecessaryComparison]
-            for name in (
-                untrained_names(rules, step, steps[0], jobs[0].epochs or training.local_epochs) & gradients.keys()
-            ):
+            epochs = jobs[0].epochs or training.local_epochs
+            for name in untrained_names(rules, step, steps[0], epochs) & gradients.keys():
                 del gradients[name]
             with torch.no_grad():
                 optimiser.step(parameters, gradients, training.lr_at(jobs[0].round))
