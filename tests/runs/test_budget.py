@@ -53,6 +53,15 @@ def test_costs_are_counted_from_a_runs_files(tmp_path: Path):
     assert read_course(tmp_path / "half")[0].epochs == 2
 
 
+def test_devices_that_do_fewer_epochs_are_counted_by_what_they_did(tmp_path: Path):
+    write(tmp_path / "unlike", {2: 0.5}, 1.0, rounds=2, epochs=4)
+    with (tmp_path / "unlike" / "metrics.jsonl").open("a") as file:
+        for round in (1, 2):  # one of the two does four epochs, the other one
+            row = {"group": "", "client": "", "split": "server", "name": "epochs", "value": 5, "round": round}
+            file.write(json.dumps(row) + "\n")
+    assert read_course(tmp_path / "unlike")[0].epochs == 5
+
+
 @pytest.mark.parametrize(
     ("by", "budget", "means"),
     [("rounds", 4, (0.6, 0.5)), ("epochs", 6, (0.9, 0.3))],

@@ -216,3 +216,9 @@ def test_the_clock_of_a_synchronous_run_waits_for_the_slowest(tmp_path):
     done = run(tmp_path / "run", method="fedavg", devices=devices, rounds=3, local_epochs=2)
     assert times(done) == [14, 28, 42]
     assert done.clients(3, "clock", "busy") == {"client-0": 12, **dict.fromkeys(NAMES[1:], 42)}
+
+
+def test_a_slow_device_does_fewer_epochs_and_the_round_says_how_many_were_done(tmp_path):
+    devices = fleet(tmp_path, "seconds_per_epoch = 2", *["seconds_per_epoch = 7"] * 4)
+    done = run(tmp_path / "run", method="fedavg", devices=devices, rounds=1, local_epochs=7, least_epochs=1)
+    assert done.server(1, "epochs") == 7 + 4 * 2

@@ -22,7 +22,7 @@ from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
 from fedaction.report.page import amount
 from fedaction.report.series import Series, average, tabulate
-from fedaction.runs.metrics import Row
+from fedaction.runs.metrics import Row, read_epochs
 
 
 class Cost(NamedTuple):
@@ -69,12 +69,12 @@ def way_of(rows: Sequence[Row], local_epochs: int) -> Way | None:
         return None
     clients = {client for client in series if client} | {row.client for row in rows if row.split == "train"}
     table = tabulate(rows)
-    names = ("bytes_up", "bytes_down", "participants", "refused")
-    counts = [table["server", name].get("", {}) for name in names]
+    counts = [*(table["server", name].get("", {}) for name in ("bytes_up", "bytes_down"))]
+    counts.append(read_epochs(rows, local_epochs))
     costs: dict[int, tuple[int, int, int]] = {}
     for round in sorted({r for own in counts for r in own}):
-        up, down, participants, refused = (int(own.get(round, 0)) for own in counts)
-        costs[round] = up, down, local_epochs * (participants + refused)
+        up, down, epochs = (int(own.get(round, 0)) for own in counts)
+        costs[round] = up, down, epochs
     central = EVERYONE in clients
     return Way(series[""], costs, 1 if central else len(clients), central)
 

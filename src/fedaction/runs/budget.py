@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from fedaction.evaluation.accuracy import interval_of_clients
 from fedaction.methods.central import EVERYONE
-from fedaction.runs.metrics import read_rows, read_seconds
+from fedaction.runs.metrics import read_epochs, read_rows, read_seconds
 
 Cost = Literal["rounds", "epochs", "time"]
 """What a method's training is measured in."""
@@ -48,13 +48,13 @@ def read_course(home: Path) -> list[Tested]:
             tests.setdefault(row.round, {})[row.client] = float(row.value)
     trained = {row.client for row in rows if row.split == "train"}
     members = 1 if EVERYONE in trained else len(trained | {client for own in tests.values() for client in own})
-    asked = {row.round: float(row.value or 0) for row in rows if (row.split, row.name) == ("server", "participants")}
+    epochs = read_epochs(rows, recipe.get("local_epochs", 1))
     seconds = read_seconds(home / "clock.jsonl", "train")
     course: list[Tested] = []
     for round in sorted(tests):
-        visits = sum(count for number, count in asked.items() if number <= round)
+        passes = sum(count for number, count in epochs.items() if number <= round)
         time = sum(value for number, value in seconds.items() if number <= round)
-        course.append(Tested(round, visits * recipe.get("local_epochs", 1) / members, time, tests[round]))
+        course.append(Tested(round, passes / members, time, tests[round]))
     return course
 
 

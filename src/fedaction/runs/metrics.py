@@ -72,6 +72,20 @@ def metric_name(methods: Iterable[str]) -> str:
     return " or ".join(words) or "accuracy"
 
 
+def read_epochs(rows: Iterable[Row], local_epochs: int) -> dict[int, float]:
+    """Local epochs by round, of all clients together, whose results came back, whether or not they were used.
+
+    Where devices do unlike numbers of them (`least_epochs`), rows say how many; elsewhere each answer is
+    `local_epochs` of them.
+    """
+    counts: dict[str, dict[int, float]] = {"participants": {}, "refused": {}, "epochs": {}}
+    for row in rows:
+        if row.split == "server" and not row.client and row.name in counts:
+            counts[row.name][row.round] = float(row.value or 0)
+    answers, refused, epochs = counts.values()
+    return {round: epochs.get(round, local_epochs * (n + refused.get(round, 0))) for round, n in answers.items()}
+
+
 def read_seconds(path: Path, what: Literal["train", "total"]) -> dict[int, float]:
     """Wall seconds by round. Rounds done again after a crash count once."""
     rounds: dict[int, float] = {}

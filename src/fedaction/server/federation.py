@@ -94,7 +94,7 @@ class Ledger:
         self._answered: set[tuple[str, int, int]] = set()
         self._marks: dict[str, dict[str, int]] = {}
         self._mean = federation.gather()
-        self._down = self._up = 0
+        self._down = self._up = self._epochs = 0
 
     def send(self, job: Job) -> None:
         """A client is sent its job: the payload, and FROZEN tensors the first time."""
@@ -111,6 +111,7 @@ class Ledger:
         """An update has come: it passes the guards and is folded into the mean, or is refused with a warning."""
         method = self._federation.method
         self._up += tree_bytes(update.tree)  # it has travelled, whether or not it is then refused
+        self._epochs += job.epochs
         try:
             if (job.client, job.round, job.number) in self._answered:
                 raise Refused(f"client {job.client!r} has answered its job of round {job.round} before")
@@ -172,6 +173,8 @@ class Ledger:
             "bytes_down": self._down,
             "bytes_up": self._up,
         }
+        if self._federation.epochs:
+            totals["epochs"] = self._epochs
         rows += [Row(round, "", "", "server", name, value) for name, value in totals.items()]
         if self._federation.timed:
             rows += [Row(round, c, group(c), "clock", "busy", self.busy[c]) for c in sorted(self.busy)]
