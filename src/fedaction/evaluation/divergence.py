@@ -23,9 +23,15 @@ OWN = "own_distance/"
 
 
 def distances(before: Tree, after: Tree, names: Iterable[str]) -> dict[str, float]:
-    """The L2 distance between two trees over some of their tensors, by module: a name up to its first dot."""
+    """The L2 distance between two trees over some of their tensors, by module: a name up to its first dot.
+
+    Tensors that one of them has not, or has in another shape, do not count: a site may send anything, and its own
+    tensors are not here.
+    """
     squares: dict[str, list[Tensor]] = {}
     for name in names:
+        if name not in before or name not in after or before[name].shape != after[name].shape:
+            continue
         moved = after[name].double() - before[name].to(after[name].device).double()
         squares.setdefault(name.split(".")[0], []).append(moved.square().sum())
     if not squares:

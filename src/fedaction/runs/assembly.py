@@ -35,6 +35,7 @@ from fedaction.runs.recipe import Recipe
 from fedaction.server.devices import deal_devices, fleet_of, share_work
 from fedaction.server.events import Events
 from fedaction.server.federation import Federation, Warn
+from fedaction.server.live import Live
 from fedaction.server.rounds import Rounds
 from fedaction.server.schedule import Participation, Turns
 
@@ -266,12 +267,16 @@ def _flip(recipe: Recipe, clients: Mapping[str, ClientData], attackers: frozense
     return {n: replace(c, train=wrong[n]) if n in wrong else c for n, c in clients.items()}
 
 
-def make_rounds(recipe: Recipe, federation: Federation) -> Rounds | Events:
-    """The schedule: rounds that wait, or events on the virtual clock."""
+def make_rounds(
+    recipe: Recipe, federation: Federation, now: Callable[[], float] | None = None
+) -> Rounds | Events | Live:
+    """The schedule: rounds that wait, or events, on the virtual clock or, where `now` gives real seconds, on that."""
     run, seed, clock = recipe.run, recipe.run.seeds[0], _make_clock(recipe, federation)
     at_once, everyone = run.clients_per_round or None, len(federation.members)
     if federation.method.buffer:
         updates = run.updates_per_round or min(at_once or everyone, everyone)
+        if now is not None:
+            return Live(federation, Turns(seed, at_once), updates, now)
         ahead = (run.clients_per_step or 64) if run.engine == "vectorised" else run.workers or cores()
         return Events(federation, Turns(seed, at_once), clock, updates, ahead)
     timed = clock if run.devices or run.deadline else None

@@ -20,20 +20,22 @@ from fedaction.engines.flower.envelope import Token, draw_token
 from fedaction.engines.flower.exchange import Exchange, Joined, Patience, Post, splits_of
 from fedaction.engines.flower.server import FlowerEngine
 from fedaction.engines.messages import pack, unpack
-from fedaction.engines.observed import ObservedEngine, Observer
 from fedaction.evaluation.divergence import Distances
 from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import to_toml
 from fedaction.federation.state import Job
 from fedaction.methods.base import Method
-from fedaction.runs.assembly import Assembled
+from fedaction.runs.assembly import Assembled, make_rounds
 from fedaction.runs.checkpoint import RunState
 from fedaction.runs.deploy import INDEX
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.runs.sites import check_real, recipe_for_sites
+from fedaction.runs.stop import is_over
 from fedaction.runs.study import RunResult, summary
+from fedaction.server.live import Live
+from fedaction.server.state import FederationState, Row
 
 ROLL = "sites.json"
 """In a run's directory: the run's word, how long the server waits, and everybody who has joined."""
@@ -174,7 +176,8 @@ class RemoteAssembly:
     def engine(self) -> SimulatedEngine:
         """See `Assembled.engine`. With validation a run may go back to any round, so sites keep all."""
         run = self.recipe.run
-        return FlowerEngine(self.exchange, 0 if run.validation else run.keep_checkpoints + 1)
+        observers = [Distances(self.method)] if run.update_distances else []
+        return FlowerEngine(self.exchange, 0 if run.validation else run.keep_checkpoints + 1, observers)
 
 
 class RemoteRun(SingleRun):
@@ -186,22 +189,45 @@ class RemoteRun(SingleRun):
         infos = [exchange.joined[name].info for name in sorted(exchange.joined)]
         assembly: Assembled = RemoteAssembly(recipe, kind(infos, settings), exchange)
         self._prepare(recipe, assembly, folder, progress, ())
+        self.rounds = make_rounds(recipe, self.federation, exchange.now)
 
     def engine(self, state: RunState) -> SimulatedEngine:
         """See `SingleRun.engine`."""
         engine = self.assembly.engine()
         engine.store.load(state.locals, self.assembly.device)
-        observers: list[Observer] = [Distances(self.assembly.method)] if self.recipe.run.update_distances else []
-        self._sites = engine
-        return ObservedEngine(engine, observers) if observers else engine
+        return engine
+
+    def _test(self, state: FederationState, engine: SimulatedEngine) -> list[Row]:
+        """See `SingleRun._test`. Where nobody waits, sites are tested when they have time, but after the last round.
+
+        The rows are those of the last test that all sites have done, and only then is the next one begun: a round
+        that was tested was tested everywhere.
+        """
+        run = self.recipe.run
+        if not isinstance(self.rounds, Live):
+            return super()._test(state, engine)
+        assert isinstance(engine, FlowerEngine)
+        if run.validation or is_over(run, state.round, (-1.0, 0), state.time):
+            rows = super()._test(state, engine)  # after all that sites were asked before
+            return self._rows_of_test(engine) + rows
+        rows = self._rows_of_test(engine)
+        if not engine.is_testing:
+            engine.begin_test(self.federation.tests(state, self.assembly.tested))
+        return rows
+
+    def _rows_of_test(self, engine: FlowerEngine) -> list[Row]:
+        """The rows of the last test that sites did when they had time, if all have."""
+        done = engine.end_test()
+        reports = self.federation.check((job.round, job.client, report) for job, report in done)
+        return self._rows_of(done[0][0].round, reports) if done else []
 
     def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
         super()._finish(state, engine)
-        assert isinstance(self._sites, FlowerEngine)
+        assert isinstance(engine, FlowerEngine)
         method, state = self.assembly.method, self._chosen(state, engine)
         server, round = state.server, state.round
         infos = method.clients.values()
-        self._sites.end(Job(i.id, i.group, server.version, round, method.served(server, i)) for i in infos)
+        engine.end(Job(i.id, i.group, server.version, round, method.served(server, i)) for i in infos)
 
     def _write_models(self, state: RunState, engine: SimulatedEngine) -> None:
         left = "each site has its own network; the server's tensors are in checkpoints"

@@ -110,13 +110,9 @@ class SingleRun:
         trained, accuracy = time.perf_counter(), None
         best = False
         if is_tested(run, round, federation.time):
-            reports = self._evaluate(federation, engine)
-            rows += [
-                Row(round, report.client, self.federation.group(report.client), "test", name, value)
-                for report in reports
-                for name, value in report.metrics.items()
-            ]
-            known = [report.metrics["accuracy"] for report in reports if "accuracy" in report.metrics]
+            tests = self._test(federation, engine)
+            rows += tests
+            known = [row.value for row in tests if row.name == "accuracy" and row.value is not None]
             accuracy = fmean(known) if known else None
             if run.validation:
                 chosen, validated = self._validate(federation, engine)
@@ -140,14 +136,22 @@ class SingleRun:
             callback.on_round(rows)
         return state
 
-    def _evaluate(self, state: FederationState, engine: SimulatedEngine) -> list[Evaluation]:
-        """What clients report of their tests, and the unseen one of its own."""
+    def _test(self, state: FederationState, engine: SimulatedEngine) -> list[Row]:
+        """The rows of what clients report of their tests, and the unseen one of its own."""
         run = self.recipe.run
         reports = self.federation.evaluate(state, engine, self.assembly.tested)
         if run.unseen:
             how = Neighbours(run.knn_k, run.knn_distance, run.knn_temperature or None)
             reports += self.federation.evaluate(state, engine, [run.unseen], Question(neighbours=how))
-        return reports
+        return self._rows_of(state.round, reports)
+
+    def _rows_of(self, round: int, reports: Sequence[Evaluation]) -> list[Row]:
+        """The rows of tests of a round's model."""
+        return [
+            Row(round, report.client, self.federation.group(report.client), "test", name, value)
+            for report in reports
+            for name, value in report.metrics.items()
+        ]
 
     def _validate(self, state: FederationState, engine: SimulatedEngine) -> tuple[float, list[Row]]:
         """The mean accuracy on what clients keep out of training, and its rows."""

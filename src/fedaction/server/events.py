@@ -10,25 +10,11 @@ from dataclasses import dataclass
 
 from fedaction.engines.base import Engine
 from fedaction.federation.clock import Clock
-from fedaction.server.federation import Federation, Ledger
-from fedaction.server.flights import Flight, InFlight
+from fedaction.server.course import Course
+from fedaction.server.federation import Federation
+from fedaction.server.flights import Flight
 from fedaction.server.schedule import Turns
 from fedaction.server.state import FederationState, Row
-
-
-class _Now:
-    """A federation while its round is under way; changed in place."""
-
-    def __init__(self, federation: Federation, state: FederationState) -> None:
-        self.server, self.time, self.launched = state.server, state.time, state.launched
-        self.flights = InFlight(state.flights)
-        self.ledger = Ledger(federation, state)
-        self.waiting = self.lost = 0
-
-    def freeze(self, round: int) -> FederationState:
-        """The state after the round."""
-        visits, busy, flights = self.ledger.visits, self.ledger.busy, self.flights.values()
-        return FederationState(round, self.server, visits, self.time, busy, self.launched, flights)
 
 
 @dataclass(frozen=True)
@@ -48,47 +34,34 @@ class Events:
 
     def advance(self, state: FederationState, engine: Engine, round: int) -> tuple[FederationState, list[Row]]:
         """One round: the state after it, and its rows."""
-        now = _Now(self.federation, state)
-        if not now.launched:
+        course = Course(self.federation, state)
+        if not course.launched:
             for client in self.turns.first(self.federation.members):
-                self._launch(now, client, round)
-        while len(now.ledger.accepted) < self.updates or now.waiting:
-            flight = now.flights.next()
+                self._launch(course, client, round)
+        while not course.is_over(self.updates):
+            flight = course.flights.next()
             if flight.update is None and not flight.span.lost:
-                self._train(now, engine)
+                self._train(course, engine)
             else:
-                self._land(now, engine, round)
-        counts = {"dropped": now.lost, "combined": 1}
-        return now.freeze(round), now.ledger.rows(round, now.time, counts, ages=True)
+                self._land(course, engine, round)
+        return course.freeze(round)
 
-    def _launch(self, now: _Now, client: str, round: int) -> None:
-        """Sends a client the server's present model. The job carries the round and version of this moment."""
-        now.launched += 1
-        job = self.federation.job(now.server, client, round, now.launched)
-        first = client not in now.ledger.visits
-        now.ledger.send(job)
-        now.flights.add(Flight(job, self.clock.span(client, now.launched, now.time, first=first)))
+    def _launch(self, course: Course, client: str, round: int) -> None:
+        """Sends a client the server's present model."""
+        first = client not in course.ledger.visits
+        job = course.give_out(client, round)
+        course.flights.add(Flight(job, self.clock.span(client, job.number, course.time, first=first)))
 
-    def _train(self, now: _Now, engine: Engine) -> None:
+    def _train(self, course: Course, engine: Engine) -> None:
         """Computes the next answers that are not known yet."""
-        flights = now.flights.unknown(self.ahead)
+        flights = course.flights.unknown(self.ahead)
         for flight, update in zip(flights, engine.train([flight.job for flight in flights]), strict=True):
-            now.flights.answer(flight, update)
+            course.flights.answer(flight, update)
 
-    def _land(self, now: _Now, engine: Engine, round: int) -> None:
+    def _land(self, course: Course, engine: Engine, round: int) -> None:
         """The clock goes on to the next arrival: its answer is used, and somebody is asked in its place."""
-        flight = now.flights.land()
-        client = flight.job.client
-        now.time = flight.span.finish
-        now.ledger.work(client, flight.span)
-        if flight.update is None:
-            now.lost += 1
-        elif now.ledger.receive(flight.update, flight.job, now.server, round):
-            engine.commit([client])
-            now.waiting += 1
-            if now.waiting >= self.federation.method.buffer:
-                now.server, now.waiting = now.ledger.combine(now.server), 0
-        else:
-            engine.drop([client])
-        members, working = self.federation.members, now.flights.clients
-        self._launch(now, self.turns.successor(client, now.launched + 1, members, working), round)
+        flight = course.flights.land()
+        course.settle(flight.job, flight.span, flight.update, engine, round)
+        members, working = self.federation.members, course.flights.clients
+        client = self.turns.successor(flight.job.client, course.launched + 1, members, working)
+        self._launch(course, client, round)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -35,7 +35,7 @@ class Federation:
     warn: Warn = lambda _: None
     """Callback for what the user should know."""
     timed: bool = False
-    """Whether rounds leave the virtual clock in their rows."""
+    """Whether rounds leave the clock, virtual or real, in their rows."""
     epochs: Mapping[str, int] = field(default_factory=dict[str, int])
     """Local epochs of clients that are asked for other than the run says for all."""
     gather: Callable[[], Gatherer] = Averager
@@ -55,16 +55,26 @@ class Federation:
         question: Question = Question(),  # noqa: B008
     ) -> list[Evaluation]:
         """What sites report of their tests under the server's model and their own tensors."""
-        infos = [self.method.clients[client] for client in clients]
-        version = state.server.version
-        jobs = (Job(i.id, i.group, version, state.round, self.method.served(state.server, i)) for i in infos)
-        reports: list[Evaluation] = []
-        for info, report in zip(infos, engine.evaluate(jobs, question), strict=True):
+        names = list(clients)
+        reports = engine.evaluate(self.tests(state, names), question)
+        return self.check((state.round, name, report) for name, report in zip(names, reports, strict=True))
+
+    def tests(self, state: FederationState, clients: Iterable[str]) -> Iterator[Job]:
+        """What clients are sent for a test: the server's model."""
+        for client in clients:
+            info = self.method.clients[client]
+            payload = self.method.served(state.server, info)
+            yield Job(client, info.group, state.server.version, state.round, payload)
+
+    def check(self, reports: Iterable[tuple[int, str, Evaluation]]) -> list[Evaluation]:
+        """The reports that can be used, of those that came: with the round that was tested, and who was asked."""
+        checked: list[Evaluation] = []
+        for round, client, report in reports:
             try:
-                reports.append(bound_evaluation(report, info.id))
+                checked.append(bound_evaluation(report, client))
             except Refused as error:
-                self.warn(f"round {state.round}: {quote(str(error))}; the report is not used")
-        return reports
+                self.warn(f"round {round}: {quote(str(error))}; the report is not used")
+        return checked
 
     def group(self, client: str) -> str:
         """A client's group."""
@@ -150,7 +160,7 @@ class Ledger:
 
         Args:
             round: its number.
-            time: seconds on the virtual clock.
+            time: seconds on the clock.
             counts: the server's own numbers besides.
             ages: whether the ages of updates are worth recording.
         """

@@ -66,6 +66,17 @@ class InFlight:
         self.clients.discard(flight.job.client)
         return flight
 
+    def take(self, number: int) -> Flight | None:
+        """The flight of a job, which is then no longer in flight, whenever it was due; None where there is none."""
+        flight = self._flights.pop(number, None)
+        if flight is not None:
+            self._arriving = [place for place in self._arriving if place != flight.place]
+            self._unknown = [place for place in self._unknown if place != flight.place]
+            heapq.heapify(self._arriving)
+            heapq.heapify(self._unknown)
+            self.clients.discard(flight.job.client)
+        return flight
+
     def unknown(self, count: int) -> list[Flight]:
         """The next few whose answers have not been computed; `answer` must be told of each."""
         return [self._flights[heapq.heappop(self._unknown)[1]] for _ in range(min(count, len(self._unknown)))]

@@ -94,5 +94,8 @@ class Turns:
         """Who is asked when a client has answered, as job `number`; `working` are those in flight."""
         if self.at_once is None or self.at_once >= len(members):
             return client
-        idle = sorted({member.id for member in members} - set(working))
-        return idle[int(numpy_generator(self.seed, "next", number).integers(len(idle)))]
+        return self.draw({member.id for member in members} - set(working), number)
+
+    def draw(self, idle: Collection[str], number: int) -> str:
+        """Which of those who are idle is asked, as job `number`."""
+        return sorted(idle)[int(numpy_generator(self.seed, "next", number).integers(len(idle)))]

@@ -28,7 +28,7 @@ class Row:
     group: str
     """The client's group; "" for the whole federation."""
     split: Literal["train", "validation", "test", "server", "clock"]
-    """"train", "validation", "test", "server", or "clock" (the virtual one, in seconds)."""
+    """"train", "validation", "test", "server", or "clock" (the virtual one, or a live run's, in seconds)."""
     name: str
     """What it is."""
     value: float | int | None
@@ -46,9 +46,9 @@ class FederationState:
     visits: Mapping[str, int] = field(default_factory=dict[str, int])
     """How often each client has been sent something."""
     time: float = 0.0
-    """Seconds on the virtual clock."""
+    """Seconds on the virtual clock; between real sites, asynchronous: real seconds in which a server ran."""
     busy: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Seconds that each client's device has worked."""
+    """Seconds that each client's device has worked; between real sites, from question to answer."""
     launched: int = 0
     """Asynchronous: jobs given out so far."""
     flights: tuple[Flight, ...] = ()

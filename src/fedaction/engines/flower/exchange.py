@@ -7,6 +7,7 @@ three calls that do not block, whoever carries the messages.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -115,6 +116,8 @@ class _Call:
     """What was sent last: the request's, or the "begin" that must come before."""
     tries: int = 0
     not_before: float = 0.0
+    since: float = math.inf
+    """When it was first sent."""
     result: Envelope | Failure | None = None
 
     def put_back(self) -> None:
@@ -148,6 +151,8 @@ class Exchange:
     _begun: set[str] = field(default_factory=set[str])
     _greeted: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])  # id and word by node
     _looked: float = float("-inf")
+    _waiting: list[_Call] = field(default_factory=list[_Call])  # what `send` put under way
+    _came: list[_Call] = field(default_factory=list[_Call])  # of those, what has an answer
 
     @property
     def present(self) -> list[str]:
@@ -176,14 +181,11 @@ class Exchange:
 
         Where nobody at all is there any more, a NobodyLeftError.
         """
-        calls, start = [_Call(request) for request in requests], self.now()
+        calls = [_Call(request) for request in requests]
         for call in calls:
-            self._lost.setdefault(call.request.client, start)
+            self._lost.setdefault(call.request.client, self.now())
         while True:
-            self._turn(calls)
-            for call in calls:
-                if call.result is None:
-                    call.result = self._give_up(call, start)
+            self._go_on(calls)
             if all(call.result is not None for call in calls):
                 break
             self.sleep(self.patience.poll)
@@ -193,9 +195,31 @@ class Exchange:
             )
         return [call.result for call in calls if call.result is not None]
 
-    def _give_up(self, call: _Call, start: float) -> Failure | None:
+    def send(self, request: Request) -> None:
+        """Asks a client without waiting for it; `take` has the answer once it has come."""
+        self._lost.setdefault(request.client, self.now())
+        self._waiting.append(_Call(request))
+        self._send(self._waiting)
+
+    def take(self) -> list[tuple[Request, Envelope | Failure]]:
+        """The answers to what was sent that have come since this was last asked, in the order in which they came."""
+        self._go_on([])
+        came, self._came = self._came, []
+        return [(call.request, call.result) for call in came if call.result is not None]
+
+    def _go_on(self, calls: Sequence[_Call]) -> None:
+        """One turn of the loop for some calls and all that is under way besides."""
+        everything = [*self._waiting, *calls]
+        self._turn(everything)
+        for call in everything:
+            if call.result is None:
+                call.result = self._give_up(call)
+        self._came.extend(call for call in self._waiting if call.result is not None)
+        self._waiting = [call for call in self._waiting if call.result is None]
+
+    def _give_up(self, call: _Call) -> Failure | None:
         name, now = call.request.client, self.now()
-        if now - start > self.patience.answer:
+        if now - call.since > self.patience.answer:
             return Failure(f"client {name!r} did not answer within {self.patience.answer:g} s")
         if name not in self._nodes and now - self._lost[name] > self.patience.absence:
             return Failure(f"client {name!r} has been away for more than {self.patience.absence:g} s")
@@ -296,14 +320,20 @@ class Exchange:
         return client
 
     def _send(self, calls: Sequence[_Call]) -> None:
-        """Sends what can be sent now; a client is told who else is in the run before its first job."""
+        """Sends what can be sent now, to each client one message at a time.
+
+        A client is told who else is in the run before its first job.
+        """
         messages: list[tuple[int, Kind, bytes]] = []
         sent: list[_Call] = []
+        first = {call.request.client: call for call in reversed(calls) if call.result is None}
         for call in calls:
-            node = self._nodes.get(call.request.client)
-            if call.result is not None or call.id is not None or node is None or self.now() < call.not_before:
+            node, now = self._nodes.get(call.request.client), self.now()
+            if first.get(call.request.client) is not call or call.id is not None:
                 continue
-            request, call.nonce = call.request, draw_token()
+            if node is None or now < call.not_before:
+                continue
+            request, call.nonce, call.since = call.request, draw_token(), min(call.since, now)
             if request.client not in self._begun:
                 request = Request(request.client, "begin", (self._members_for(request.client),))
             call.node, call.kind = node, request.kind

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
 from fedaction.engines.flower.envelope import Envelope, Kind
 from fedaction.engines.flower.exchange import Exchange, Failure, Request
+from fedaction.engines.live import Answer
 from fedaction.engines.messages import MessageError, pack, unpack
+from fedaction.engines.observed import Observer
 from fedaction.engines.store import LocalState, LocalStore
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Question
 from fedaction.federation.state import Job, Update
@@ -65,12 +67,18 @@ class Receipts(LocalStore):
 
 
 class FlowerEngine:
-    """An `Engine` over sites elsewhere. A client that fails has an update with a fault, which the guards refuse."""
+    """An `Engine` over sites elsewhere. A client that fails has an update with a fault, which the guards refuse.
 
-    def __init__(self, exchange: Exchange, history: int = 4) -> None:
-        """`history`: see `Receipts`."""
-        self._exchange = exchange
+    Is a `LiveEngine` as well: jobs may also be sent one by one, and a test of all sites be begun and not waited for.
+    """
+
+    def __init__(self, exchange: Exchange, history: int = 4, observers: Sequence[Observer] = ()) -> None:
+        """`history`: see `Receipts`; `observers` see every sound update."""
+        self._exchange, self._observers = exchange, observers
         self.store = Receipts(history)
+        self._asked: dict[tuple[str, Kind], Job] = {}  # what `send` and `begin_test` put under way
+        self._came: deque[tuple[Job, Envelope | Failure]] = deque()
+        self._tests: list[tuple[Job, Evaluation]] = []
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
         """See `Engine.train`. All jobs are sent at once."""
@@ -85,11 +93,47 @@ class FlowerEngine:
         asked, more = list(jobs), (pack(question),)
         answers = self._exchange.ask(self._request(job, "evaluate", more, _MOST_REPORT) for job in asked)
         for job, answer in zip(asked, answers, strict=True):
-            try:
-                yield _read_evaluation(job, question, answer)
-            except ValueError as error:
-                self._exchange.warn(f"round {job.round}: {error}; its test is missing")
-                yield Evaluation(job.client, {})
+            yield self._read_report(job, question, answer)
+
+    def send(self, job: Job) -> None:
+        """See `LiveEngine.send`."""
+        self._asked[job.client, "train"] = job
+        self._exchange.send(self._request(job, "train", (), tree_bytes(job.payload) + _SLACK))
+
+    def next(self) -> Answer | None:
+        """See `LiveEngine.next`."""
+        if not self._came:
+            self._collect()
+        if not self._came:
+            self._exchange.sleep(self._exchange.patience.poll)
+            return None
+        job, answer = self._came.popleft()
+        if isinstance(answer, Failure):
+            return Answer(job.number, None, answer.text)
+        return Answer(job.number, self._read_update(job, answer))
+
+    def is_there(self, client: str) -> bool:
+        """See `LiveEngine.is_there`."""
+        return client in self._exchange.present
+
+    def begin_test(self, jobs: Iterable[Job]) -> None:
+        """Tests each job's payload, as `evaluate` does, when its client has time; nobody waits."""
+        for job in jobs:
+            self._asked[job.client, "evaluate"] = job
+            self._exchange.send(self._request(job, "evaluate", (pack(Question()),), _MOST_REPORT))
+
+    @property
+    def is_testing(self) -> bool:
+        """Whether a test that was begun is under way at some client."""
+        return any(kind == "evaluate" for _, kind in self._asked)
+
+    def end_test(self) -> list[tuple[Job, Evaluation]]:
+        """What clients reported in the last test that was begun, once all have; nothing before, and not twice."""
+        self._collect()
+        if self.is_testing:
+            return []
+        tests, self._tests = self._tests, []
+        return tests
 
     def commit(self, clients: Iterable[str]) -> None:
         """See `Engine.commit`. Sites hear of it in their next message."""
@@ -114,6 +158,22 @@ class FlowerEngine:
         basis, oldest = self.store.basis(job.client), self.store.oldest(job.client)
         return Request(job.client, kind, (pack(job), *more), basis, oldest, limit)
 
+    def _collect(self) -> None:
+        """Takes what has come: answers to jobs in their order, and reports of a test."""
+        for request, answer in self._exchange.take():
+            job = self._asked.pop((request.client, request.kind))
+            if request.kind == "evaluate":
+                self._tests.append((job, self._read_report(job, Question(), answer)))
+            else:
+                self._came.append((job, answer))
+
+    def _read_report(self, job: Job, question: Question, answer: Envelope | Failure) -> Evaluation:
+        try:
+            return _read_evaluation(job, question, answer)
+        except ValueError as error:
+            self._exchange.warn(f"round {job.round}: {error}; its test is missing")
+            return Evaluation(job.client, {})
+
     def _read_update(self, job: Job, answer: Envelope | Failure) -> Update:
         try:
             update = unpack(Update, _only_part(job, answer))
@@ -122,6 +182,8 @@ class FlowerEngine:
             fault = str(error)
             return Update(job.client, job.group, job.version, {}, 0.0, {}, fault)
         self.store.note(job.client, job.occasion)
+        for observe in self._observers:
+            update = observe(job, update, self.store)
         return update
 
 
