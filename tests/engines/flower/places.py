@@ -6,14 +6,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedaction.data.signals.imports import SignalOptions, import_signals
-from fedaction.engines.flower.envelope import Kind
+from fedaction.data.store import StoreWriter
+from fedaction.engines.flower.envelope import Kind, open_envelope
 from fedaction.engines.flower.exchange import Bounce
 from fedaction.engines.flower.site import Site
+from fedaction.engines.messages import MOST_BYTES, unpack
+from fedaction.federation.state import Job, Update
 from fedaction.runs.recipe import Recipe, parse_recipe
 from fedaction.runs.sites import SiteWorkshop
 from fedaction.runs.study import load_clients
-from fedaction.stage.stores import write_stage_stores
+from fedaction.stage.federation import stage_federation
+from fedaction.stage.stores import PLACES, write_stage_stores
 from tests.conftest import TINY
 from tests.data.signals.made import phone_csv
 
@@ -21,6 +27,23 @@ from tests.data.signals.made import phone_csv
 def make_stores(folder: Path) -> dict[str, Path]:
     """A store for each place, with a layout and classes of its own."""
     return write_stage_stores(folder / "stores", recordings=(16, 13, 19), actions=(3, 4, 5), frames=12, seed=3)
+
+
+def make_like_stores(folder: Path, recordings: int = 39, actions: int = 3, frames: int = 12) -> dict[str, Path]:
+    """One place's recordings dealt to three sites: the same device and classes, so that all tensors can be shared."""
+    (whole,) = stage_federation(
+        clients=1, layouts=["kinect_v1"], train=[recordings], test=1, actions=[actions], seed=3, frames=frames
+    )
+    assert whole.info.layout is not None
+    x, labels = whole.train.take(torch.arange(len(whole.train))).numpy(), whole.train.labels.tolist()
+    order = sorted(range(len(labels)), key=lambda row: labels[row])  # each site has all classes
+    paths = {name: folder / "like" / name for name in PLACES}
+    for place, (name, path) in enumerate(paths.items()):
+        with StoreWriter(path, layout=whole.info.layout, classes=whole.info.classes) as writer:
+            for row in order[place :: len(PLACES)]:
+                writer.add(x[row], label=labels[row], name=f"{name}-{row}")
+            writer.finish()
+    return paths
 
 
 def make_signals(folder: Path) -> dict[str, Path]:
@@ -59,6 +82,19 @@ def simulated(recipe: Recipe) -> dict[str, Any]:
     return dict(load_clients(recipe))
 
 
+class SlowClock:
+    """Time that passes only by sleeping."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
 class HousePost:
     """A `Post` to sites in this process. A test may change, hold back or repeat what passes."""
 
@@ -92,6 +128,41 @@ class HousePost:
 
     def collect(self, ids: Sequence[str]) -> list[tuple[str, bytes | Bounce]]:
         return [(id, self._answers.pop(id)) for id in ids if id in self._answers]
+
+
+class LatePost(HousePost):
+    """A `HousePost` whose sites take time for training, on a clock that a test holds."""
+
+    def __init__(self, sites: dict[int, Site], clock: SlowClock, seconds: Callable[[str], float]) -> None:
+        """`seconds`: how long a site takes for a job, by its name."""
+        super().__init__(sites)
+        self._clock, self._seconds = clock, seconds
+        self._due: dict[str, float] = {}
+        self._about: dict[str, tuple[Kind, bytes]] = {}
+        self.jobs: list[Job] = []
+        """Those that were sent."""
+        self.updates: list[tuple[Job, Update]] = []
+        """Those that arrived, in their order, each with its job."""
+
+    def send(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
+        ids = super().send(messages)
+        for id, (node, kind, content) in zip(ids, messages, strict=True):
+            assert id is not None
+            training = kind == "train" and node not in self.gone
+            self._due[id] = self._clock.time + (self._seconds(self.sites[node].name) if training else 0.0)
+            self._about[id] = kind, content
+            if kind == "train":
+                self.jobs.append(unpack(Job, open_envelope(content, MOST_BYTES).parts[0]))
+        return ids
+
+    def collect(self, ids: Sequence[str]) -> list[tuple[str, bytes | Bounce]]:
+        came = super().collect([id for id in ids if self._due[id] <= self._clock.time])
+        for id, answer in came:
+            kind, question = self._about[id]
+            if kind == "train" and isinstance(answer, bytes) and answer:
+                job = unpack(Job, open_envelope(question, MOST_BYTES).parts[0])
+                self.updates.append((job, unpack(Update, open_envelope(answer, MOST_BYTES).parts[0])))
+        return came
 
 
 def make_sites(paths: dict[str, Path], folder: Path, **more: Any) -> dict[int, Site]:

@@ -28,6 +28,7 @@ from fedaction.runs.sites import SiteWorkshop, check_real, recipe_for_sites
 from fedaction.serve.network import load_network
 from tests.engines.flower.places import (
     HousePost,
+    SlowClock,
     make_device_recipe,
     make_recipe,
     make_signals,
@@ -84,14 +85,6 @@ def test_a_run_over_messages_is_the_simulated_run(paths, tmp_path, method):
     assert str(paths["clinic"]).encode() not in wire
 
 
-def test_an_asynchronous_run_over_messages_is_the_simulated_one(paths, tmp_path):
-    recipe = make_recipe(paths, "edge", classifier="shared", updates_per_round=2, clients_per_round=2)
-    SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
-    open_run(recipe, tmp_path / "real", Roll(count=3))
-    carry_out(HousePost(make_sites(paths, tmp_path / "sites")), tmp_path / "real")
-    compare(tmp_path / "simulated", tmp_path / "real")
-
-
 @pytest.mark.parametrize("method", ["fdarn", "fedavg_within"])
 def test_devices_of_two_kinds_over_messages_are_the_simulated_run(tmp_path, method):
     paths = make_signals(tmp_path)
@@ -102,27 +95,17 @@ def test_devices_of_two_kinds_over_messages_are_the_simulated_run(tmp_path, meth
     compare(tmp_path / "simulated", tmp_path / "real")
 
 
-class Clock:
-    """Time that passes only by sleeping."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
 class House:
     """A server's exchange with three sites in this process, all of whom have joined."""
 
     def __init__(self, paths, folder, **more) -> None:
         self.recipe = make_recipe(paths, "fsar")
         self.sites = make_sites(paths, folder, **more)
-        self.post, self.clock, self.warnings = HousePost(self.sites), Clock(), []
+        self.post, self.clock, self.warnings = HousePost(self.sites), SlowClock(), []
         told = json.dumps(recipe_for_sites(self.recipe)).encode()
         how = Patience(answer=100, absence=30)
         self.exchange = Exchange(self.post, TOKEN, told, how, self.warnings.append)
-        self.exchange.now, self.exchange.sleep = lambda: self.clock.time, self.clock.sleep
+        self.exchange.now, self.exchange.sleep = self.clock.now, self.clock.sleep
         self.exchange.gather(3, 60)
         self.exchange.closed = True
         infos = [self.exchange.joined[name].info for name in sorted(self.exchange.joined)]

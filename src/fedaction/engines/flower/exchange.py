@@ -233,13 +233,16 @@ class Exchange:
         self._send(calls)
         under_way = {call.id: call for call in calls if call.id is not None and call.result is None}
         greetings = {id: node for node, (id, _) in self._greeted.items() if id}
-        for id, content in self.post.collect([*under_way, *greetings]):
+        came = self.post.collect([*under_way, *greetings])
+        for id, content in came:
             if isinstance(content, bytes):
                 self.wire["received"] += len(content)
             if id in greetings:
                 self._meet(greetings[id], content, calls)
             elif id in under_way:
                 self._hear(under_way[id], content)
+        if came:
+            self._send(calls)  # what was only waiting for them
 
     def _look(self, calls: Sequence[_Call]) -> None:
         """Notes who has gone, and greets whoever is new."""
