@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +66,34 @@ class Machine:
 
     def kill_worker(self, name: str) -> None:
         """Only the process that does a site's work."""
+        for worker in self.workers(name):
+            os.kill(worker, signal.SIGKILL)
+
+    def workers(self, name: str) -> list[int]:
+        """The process that does a site's work, if it is there."""
         parent = self._processes[name].pid
-        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            if b"fedaction.runs.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(int(child), signal.SIGKILL)
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        return [int(c) for c in children if b"fedaction.runs.worker" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+    @contextmanager
+    def slow(self, name: str, work: float = 0.2, rest: float = 2.0) -> Generator[None]:
+        """A site whose worker has the processor for so many seconds, then rests for so many, again and again."""
+        over = threading.Event()
+
+        def hold() -> None:
+            while not over.wait(work):
+                stopped = [worker for worker in self.workers(name) if _send(worker, signal.SIGSTOP)]
+                over.wait(rest)
+                for worker in stopped:
+                    _send(worker, signal.SIGCONT)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def news(self) -> list[dict[str, Any]]:
         path = self.run / "news.jsonl"
@@ -86,8 +112,8 @@ class Machine:
             time.sleep(0.2)
         raise AssertionError(self.tell())
 
-    def wait_for_round(self, round: int) -> None:
-        self.wait(lambda news: any(line["kind"] == "round" and line["round"] >= round for line in news))
+    def wait_for_round(self, round: int, seconds: float = 240) -> None:
+        self.wait(lambda news: any(line["kind"] == "round" and line["round"] >= round for line in news), seconds)
 
     def finish(self, seconds: float = 240) -> None:
         self.wait(lambda news: bool(news) and news[-1]["kind"] == "done", seconds)
@@ -112,3 +138,12 @@ class Machine:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+
+def _send(process: int, what: signal.Signals) -> bool:
+    """Whether a process was there to be told."""
+    try:
+        os.kill(process, what)
+    except ProcessLookupError:
+        return False
+    return True

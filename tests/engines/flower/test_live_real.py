@@ -1,0 +1,82 @@
+"""Asynchronous methods between real processes: one site is really slow, sites and server are really killed."""
+
+import os
+import signal
+from math import hypot
+
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is an extra: pip install 'fedaction[flower]'")
+
+from fedaction.federation.progress import Quiet
+from fedaction.runs.checkpoint import latest_checkpoint
+from fedaction.runs.metrics import read_rows
+from fedaction.runs.single import SingleRun
+from fedaction.runs.study import summary
+from tests.engines.flower.places import make_like_stores, make_recipe, make_stores, simulated
+from tests.engines.flower.processes import Machine
+
+pytestmark = pytest.mark.slow
+
+PLACES = {"skeletons": lambda folder: make_like_stores(folder, recordings=300, frames=16)}
+"""What makes places that share all tensors, and is learned in a minute; by kind of data."""
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_the_fast_do_not_wait_and_all_come_to_what_the_virtual_clock_comes_to(tmp_path, kind):
+    paths = PLACES[kind](tmp_path)
+    more = {"classifier": "shared", "rounds": 15, "frames": 16, "batch_size": 16, "lr": 0.1, "evaluate_every": 5}
+    recipe = make_recipe(paths, "edge", **more)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "3")
+        for name in paths:
+            machine.join(name)
+        machine.wait(lambda news: any(line["kind"] == "start" for line in news))
+        with machine.slow("home"):
+            machine.wait_for_round(15, 600)
+        machine.finish()
+    state = latest_checkpoint(machine.run / "checkpoints", 1 << 40).federation
+    rows = read_rows(machine.run / "metrics.jsonl")
+    assert 2 * state.visits["home"] < min(state.visits["clinic"], state.visits["gym"])
+    assert sum(state.visits.values()) == state.launched and state.server.version == 45
+    ages = {row.client: row.value for row in rows if row.name == "staleness_max"}
+    assert "home" not in ages or ages["home"] >= 3  # others were heard while it worked
+    times = [row.value for row in rows if (row.split, row.name) == ("clock", "time")]
+    assert times == sorted(times) and times[0] > 0
+    tested = {(row.round, row.client) for row in rows if (row.split, row.name) == ("test", "accuracy")}
+    assert tested >= {(15, name) for name in paths}
+
+    SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
+    real, virtual = summary(recipe, machine.run), summary(recipe, tmp_path / "simulated")
+    half = [(result["interval"][1] - result["interval"][0]) / 2 for result in (real, virtual)]
+    assert abs(real["mean"] - virtual["mean"]) <= hypot(*half), (real["mean"], virtual["mean"], half)
+    assert real["interval"][0] > 1 / 3  # of three actions
+
+
+def test_a_site_the_server_app_and_the_server_are_killed_and_no_job_is_counted_twice(tmp_path):
+    paths = make_stores(tmp_path)
+    recipe = make_recipe(paths, "fedbuff", buffer=2, classifier="local", rounds=8, evaluate_every=4)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "3")
+        for name in paths:
+            machine.join(name)
+        machine.wait_for_round(2)
+        machine.kill("gym")
+        machine.join("gym")
+        machine.wait_for_round(4)
+        os.kill(machine.news()[-1]["pid"], signal.SIGKILL)  # the server app; `serve` hands it in again
+        machine.wait_for_round(6)
+        machine.kill("server")
+        machine.serve(resume=True)
+        machine.finish()
+    end = latest_checkpoint(machine.run / "checkpoints", 1 << 40)
+    state, rows = end.federation, read_rows(machine.run / "metrics.jsonl")
+    updates = sum(row.value for row in rows if (row.split, row.name) == ("train", "updates"))
+    dropped = sum(row.value for row in rows if row.name == "dropped")
+    assert state.round == 8 and state.server.version * 2 == updates == 32  # four a round: two buffers
+    assert state.launched == sum(state.visits.values()) == updates + dropped + len(state.flights)
+    kept = [int(tree["job"]) for tree in end.locals.committed.values()]
+    flying = [flight.job.number for flight in state.flights]
+    assert len({*kept, *flying}) == len(kept) + len(flying) and max(kept + flying) == state.launched
+    times = [row.value for row in rows if (row.split, row.name) == ("clock", "time")]
+    assert times == sorted(times) and len(times) == 8
