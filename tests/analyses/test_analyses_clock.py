@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fedaction.analyses import Analysed, analyse
 from fedaction.cli.analyse import analyse as command
 from fedaction.report import collect
-from fedaction.report.clock import read_clock, unit_of
+from fedaction.report.clock import read_clock, unit_of, word_of
 from fedaction.runs import parse_recipe, run_study
 from fedaction.runs.metrics import Row, read_rows
 from tests.conftest import TINY
@@ -219,15 +219,21 @@ def test_jobs_under_way_count_as_far_as_they_have_come(tmp_path):
         rows("train", "updates", a=[2]) + rows("train", "staleness", a=[1.5]) + rows("train", "staleness_max", a=[3])
     )
     flights = [
-        {"client": "a", "start": 6, "finish": 14, "busy": 4},  # off for half of the time
-        {"client": "b", "start": 0, "finish": None, "busy": 3},  # vanished after 3 s
+        {"client": "a", "start": 6, "finish": 14, "busy": 4, "lost": False},  # off for half of the time
+        {"client": "b", "start": 0, "finish": None, "busy": 3, "lost": True},  # vanished after 3 s
+        {"client": "c", "start": 3, "finish": None, "busy": 0, "lost": False},  # a real one, asked 7 s ago
     ]
     (tmp_path / "checkpoints").mkdir()
     path = tmp_path / "checkpoints" / "round-000001.json"
     path.write_text(json.dumps({"time": 10, "flights": flights}))
     found = read_clock(table, tmp_path)
-    assert found is not None and found.busy == {"a": 8, "b": 3} and found.updates == {"a": 2, "b": 0}
+    assert found is not None and found.busy == {"a": 8, "b": 3, "c": 7}
+    assert found.updates == {"a": 2, "b": 0, "c": 0} and not found.real and word_of([found]) == "virtual"
     assert found.staleness == {"a": 1.5} and found.stalest == {"a": 3} and found.mean_staleness_of(["b"]) is None
+    (tmp_path / "environment.json").write_text('{"engine": "flower"}')
+    between = read_clock(table, tmp_path)
+    assert between is not None and between.real and word_of([between]) == "real"
+    assert word_of([between, found]) == "virtual"
     path.write_text('{"time": 10, "flights": [{"client": 3}]}')  # broken: what is known is finished jobs
     found = read_clock(table, tmp_path)
     assert found is not None and found.busy == {"a": 6}

@@ -1,4 +1,4 @@
-"""Methods in one clock: accuracy over virtual time, how busy the devices were, how stale their updates (Edge)."""
+"""Methods in one clock: accuracy over time, how busy the devices were, how stale their updates (Edge)."""
 
 # matplotlib's type stubs are partial.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -20,7 +20,7 @@ from fedaction.analyses.study import NotApplicable, Study
 from fedaction.federation.settings import RecipeError
 from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
-from fedaction.report.clock import RunClock, read_clock, unit_of
+from fedaction.report.clock import RunClock, read_clock, unit_of, word_of
 from fedaction.report.page import duration
 from fedaction.report.series import Series, average
 from fedaction.server.devices import FLEETS, deal_devices, fleet_of
@@ -43,7 +43,7 @@ def clock(study: Study) -> Finding:
             runs[run.method][run.seed] = read
     if not runs:
         raise NotApplicable(
-            "no run here has a virtual clock; name the devices in the recipe, devices = "
+            "no run here has a clock; name the devices in the recipe, devices = "
             f"{' or '.join(map(repr, FLEETS))} or a .toml file of your own, and run it again"
         )
     clocks = {method: list(seeds.values()) for method, seeds in runs.items()}
@@ -52,11 +52,12 @@ def clock(study: Study) -> Finding:
     groups = {method: _group(study, own) for method, own in clocks.items()}
     clips = any(seed.recordings for own in clocks.values() for seed in own)
     table = [row for m, own in clocks.items() for row in _rows(m, own, groups[m], target, clips)]
-    heads = ["method, devices", "last, %", *(["per video, %"] if clips else []), "virtual time"]
+    word = word_of(seed for own in clocks.values() for seed in own)
+    heads = ["method, devices", "last, %", *(["per video, %"] if clips else []), f"{word} time"]
     without = [method for method in dict.fromkeys(run.method for run in study.runs) if method not in runs]
     return Finding(
         title="Methods in one clock",
-        caption=f"Above: mean test {study.measure} over clients against virtual time. Below: how long the devices "
+        caption=f"Above: mean test {study.measure} over clients against {word} time. Below: how long the devices "
         "worked (full) and were idle (pale) until the method's last round was over "
         f"({study.describe_seeds(clocks)}).",
         columns=[*heads, f"to {points(target)} %", "busy, %", "idle, %", "updates", "staleness (most)"],
@@ -66,8 +67,8 @@ def clock(study: Study) -> Finding:
             "methods": {method: _values(seeds, target) for method, seeds in runs.items()},
             "devices": groups,
         },
-        figure=_draw(clocks, groups, target, study.measure),
-        notes=_note(study, target, without, groups),
+        figure=_draw(clocks, groups, target, study.measure, word),
+        notes=_note(study, target, without, groups, word),
     )
 
 
@@ -182,13 +183,19 @@ def _curve(seeds: Sequence[RunClock]) -> dict[int, tuple[float, float, float]]:
     return {r: (times[r][0], *accuracy) for r, accuracy in accuracies.items() if r in times}
 
 
-def _note(study: Study, target: float | None, without: Sequence[str], groups: Mapping[str, Groups]) -> list[str]:
-    how = (
+def _note(
+    study: Study, target: float | None, without: Sequence[str], groups: Mapping[str, Groups], word: str
+) -> list[str]:
+    computed = (
         "Virtual time is computed from the devices' profiles, not measured: training and transfers, but neither "
-        "tests nor the server's own work. Busy (utilisation) is the share of the time, up to the end of the last "
-        "round, in which a device worked; jobs that are still under way then count as far as they have come. Idle is "
-        "the rest, whether a device waits, is not asked, or is off. A method's first row has means over its devices. "
-        "Updates are those of a client that the server used. Staleness is in server updates, mean and, in "
+        "tests nor the server's own work."
+    )
+    measured = "Time was measured at the server; a site works from when it is asked until its answer is there."
+    how = (
+        f"{measured if word == 'real' else computed} Busy (utilisation) is the share of the time, up to the end of "
+        "the last round, in which a device worked; jobs that are still under way then count as far as they have come. "
+        "Idle is the rest, whether a device waits, is not asked, or is off. A method's first row has means over its "
+        "devices. Updates are those of a client that the server used. Staleness is in server updates, mean and, in "
         "parentheses, largest. Over seeds, a curve's points are mean times and mean values after the same round."
     )
     given = "as asked" if study.target else f"{points(SHARE, 0)} % of the best method's {study.measure} at its end"
@@ -206,7 +213,7 @@ def _note(study: Study, target: float | None, without: Sequence[str], groups: Ma
     return notes
 
 
-def _draw(runs: Runs, groups: Mapping[str, Groups], target: float | None, measure: str) -> Figure:
+def _draw(runs: Runs, groups: Mapping[str, Groups], target: float | None, measure: str, word: str) -> Figure:
     longest = max(statistics.fmean(seed.time for seed in own) for own in runs.values())
     unit, seconds = unit_of(longest)
     bars = sum(len(own) for own in groups.values()) + 0.8 * len(groups)
@@ -224,7 +231,7 @@ def _draw(runs: Runs, groups: Mapping[str, Groups], target: float | None, measur
     _draw_bars(below, runs, groups, seconds)
     for axes in (above, below):
         axes.set_xlim(0, 1.08 * longest / seconds or 1)
-        axes.set_xlabel(f"virtual {unit}")
+        axes.set_xlabel(f"{word} {unit}")
     return figure
 
 

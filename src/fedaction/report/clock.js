@@ -1,4 +1,4 @@
-// Accuracy over virtual time, and how busy the devices were.
+// Accuracy over virtual or real time, and how busy the devices were.
 
 function drawClock() {
   if (!data.methods.some((method) => method.clock)) {
@@ -6,8 +6,10 @@ function drawClock() {
   }
   const node = section(
     "clock",
-    `${capital} over virtual time`,
-    `The same ${measured}, by the time that the simulated devices would have taken: training and transfers, as their profiles say.${seedsNote}`,
+    `${capital} over ${data.clock} time`,
+    data.clock === "real"
+      ? `The same ${measured}, by the time that the sites took.${seedsNote}`
+      : `The same ${measured}, by the time that the simulated devices would have taken: training and transfers, as their profiles say.${seedsNote}`,
   );
   if (data.methods.length > 1) node.append(legend(methodEntries));
   const series = methodSeries((method) => method.clock?.curve ?? {});
@@ -17,7 +19,7 @@ function drawClock() {
   }
   node.append(el("h3", {}, "How busy the devices were"));
   node.append(el("p", { class: "intro" }, "Means over devices. Updates are those of a device that the server used; staleness counts server updates."));
-  const head = ["Method", "Virtual time", "Devices", "Utilisation", "Idle", "Least to most", "Updates", "Staleness"];
+  const head = ["Method", data.clock === "real" ? "Real time" : "Virtual time", "Devices", "Utilisation", "Idle", "Least to most", "Updates", "Staleness"];
   const rows = data.methods.map((method) => {
     const { clock } = method;
     const cells = clock

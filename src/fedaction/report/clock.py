@@ -1,11 +1,11 @@
-"""A run on the virtual clock: when its rounds were over, and how long its devices worked."""
+"""A run on its clock, virtual or real: when its rounds were over, and how long its devices worked."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 @dataclass(frozen=True)
 class RunClock:
-    """One seed of one method. Times are in virtual seconds."""
+    """One seed of one method. Times are in seconds, virtual ones but for asynchronous runs between real sites."""
 
     times: Series  # when each round was over
     accuracy: Series  # mean test accuracy (0..1) over clients, at the rounds that tested all of them
@@ -28,6 +28,7 @@ class RunClock:
     updates: Mapping[str, float]  # how many updates of each device the server used
     staleness: Mapping[str, float]  # of each device's updates, the mean in server updates; none of a synchronous run
     stalest: Mapping[str, float]  # the largest of each device
+    real: bool = False  # whether time was measured, not computed
 
     @property
     def time(self) -> float:
@@ -95,7 +96,14 @@ def read_clock(rows: Sequence[Row], folder: Path, sampled: bool = False) -> RunC
         updates=updates,
         staleness=means,
         stalest={client: max(own.values()) for client, own in table["train", "staleness_max"].items()},
+        real=bool(counts) and _is_between_sites(folder),
     )
+
+
+def word_of(clocks: Iterable[RunClock]) -> str:
+    """What time is called: "real" where all of it was measured, else "virtual"."""
+    kinds = {clock.real for clock in clocks}
+    return "real" if kinds == {True} else "virtual"
 
 
 def unit_of(seconds: float) -> tuple[str, float]:
@@ -113,6 +121,14 @@ def _within_rounds(busy: Series, times: Series) -> float:
     return total
 
 
+def _is_between_sites(folder: Path) -> bool:
+    """Whether a run's sites were processes of their own."""
+    try:
+        return read_json(folder / "environment.json").get("engine") == "flower"
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 def _under_way(folder: Path, round: int) -> dict[str, float]:
     """How long each device has worked on what it has not answered yet, by the checkpoint after a round.
 
@@ -123,7 +139,9 @@ def _under_way(folder: Path, round: int) -> dict[str, float]:
         saved = read_json(folder / "checkpoints" / f"round-{round:06d}.json")
         for flight in saved.get("flights", ()):
             elapsed, busy = max(saved["time"] - flight["start"], 0.0), float(flight["busy"])
-            if flight["finish"] is None:  # it vanished on the way
+            if flight["finish"] is None and not flight["lost"]:  # a real device, whose answer nobody foresees
+                worked = elapsed
+            elif flight["finish"] is None:  # it vanished on the way
                 worked = min(busy, elapsed)
             else:  # its rests, where it has any, are taken to be spread evenly
                 worked = busy * min(elapsed / max(flight["finish"] - flight["start"], 1e-9), 1.0)

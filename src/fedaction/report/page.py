@@ -17,7 +17,7 @@ from fedaction.evaluation.accuracy import wilson
 from fedaction.federation.files import write_atomically
 from fedaction.federation.progress import Progress
 from fedaction.methods import title_of
-from fedaction.report.clock import unit_of
+from fedaction.report.clock import unit_of, word_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
 from fedaction.report.files import Analysis, LearnedGraph, RecordedAction, Result, finite
 from fedaction.report.judgement import Judgement
@@ -154,14 +154,16 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
 
 def _payload(data: ReportData) -> dict[str, Any]:
     """Plain JSON values. What belongs to clients is in lists, in their order: a name is no safe key."""
-    unit, seconds = unit_of(max((clock.time for method in data.methods for clock in method.clocks), default=0.0))
+    clocks = [clock for method in data.methods for clock in method.clocks]
+    unit, seconds = unit_of(max((clock.time for clock in clocks), default=0.0))
     return {
         "facts": _facts(data),
         "synthetic": data.synthetic,
         "measure": metric_name(method.name for method in data.methods),
         "clients": data.clients,
         "groups": [data.groups.get(client, "") for client in data.clients],
-        "unit": f"virtual {unit}",
+        "unit": f"{word_of(clocks)} {unit}",
+        "clock": word_of(clocks),
         "methods": [
             _method(m, data.clients)
             | {"clock": _clock(m, seconds), "scores": _scores(data.result, m, place)}
@@ -244,7 +246,7 @@ def _costs(method: MethodData, judgement: Judgement, place: int) -> dict[str, An
 
 
 def _clock(method: MethodData, unit: float) -> dict[str, Any] | None:
-    """Accuracy by virtual time, in units of so many seconds, and how busy devices were; means over seeds."""
+    """Accuracy by time on the clock, in units of so many seconds, and how busy devices were; means over seeds."""
     clocks = method.clocks
     if not clocks:
         return None

@@ -112,7 +112,8 @@ class SingleRun:
         if is_tested(run, round, federation.time):
             tests = self._test(federation, engine)
             rows += tests
-            known = [row.value for row in tests if row.name == "accuracy" and row.value is not None]
+            last = max((row.round for row in tests), default=0)
+            known = [r.value for r in tests if (r.round, r.name) == (last, "accuracy") and r.value is not None]
             accuracy = fmean(known) if known else None
             if run.validation:
                 chosen, validated = self._validate(federation, engine)

@@ -19,6 +19,10 @@ from fedaction.server.schedule import Turns
 from fedaction.server.state import FederationState, Row
 
 
+class NoAnswerError(RuntimeError):
+    """No client of an asynchronous run answers any more, and why."""
+
+
 @dataclass(frozen=True)
 class _Failed:
     """A client whose last jobs came to nothing."""
@@ -55,7 +59,7 @@ class Live:
     _failed: dict[str, _Failed] = field(default_factory=dict[str, _Failed])
 
     def advance(self, state: FederationState, engine: Engine, round: int) -> tuple[FederationState, list[Row]]:
-        """One round: the state after it, and its rows. A RuntimeError where no client is left that answers."""
+        """One round: the state after it, and its rows. A NoAnswerError where no client is left that answers."""
         if not isinstance(engine, LiveEngine):
             raise TypeError(f"{type(engine).__name__} cannot give answers as they come")
         course = Course(self.federation, state)
@@ -117,7 +121,7 @@ class Live:
             if not absent and (failed is None or failed.times < self.tries):
                 return
         reasons = "; ".join(failed.reason for _, failed in sorted(self._failed.items())) or "none is there"
-        raise RuntimeError(f"no client is left that answers: {reasons}. Start the sites again, then resume")
+        raise NoAnswerError(f"no client is left that answers: {reasons}. Start the sites again, then resume")
 
     def _time(self) -> float:
         """The run's clock: seconds since it began, without those in which no server ran."""

@@ -76,7 +76,7 @@ class Machine:
         return [int(c) for c in children if b"fedaction.runs.worker" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
     @contextmanager
-    def slow(self, name: str, work: float = 0.2, rest: float = 2.0) -> Generator[None]:
+    def slow(self, name: str, work: float = 0.2, rest: float = 1.0) -> Generator[None]:
         """A site whose worker has the processor for so many seconds, then rests for so many, again and again."""
         over = threading.Event()
 

@@ -18,15 +18,17 @@ from tests.engines.flower.processes import Machine
 
 pytestmark = pytest.mark.slow
 
-PLACES = {"skeletons": lambda folder: make_like_stores(folder, recordings=300, frames=16)}
-"""What makes places that share all tensors, and is learned in a minute; by kind of data."""
 
-
-@pytest.mark.parametrize("kind", PLACES)
-def test_the_fast_do_not_wait_and_all_come_to_what_the_virtual_clock_comes_to(tmp_path, kind):
-    paths = PLACES[kind](tmp_path)
+def skeletons(folder):
+    """Places that share all tensors, and a recipe that learns their three actions in a minute."""
+    paths = make_like_stores(folder, recordings=300, frames=16)
     more = {"classifier": "shared", "rounds": 15, "frames": 16, "batch_size": 16, "lr": 0.1, "evaluate_every": 5}
-    recipe = make_recipe(paths, "edge", **more)
+    return paths, make_recipe(paths, "edge", **more), 1 / 3
+
+
+@pytest.mark.parametrize("make", [skeletons])
+def test_the_fast_do_not_wait_and_all_come_to_what_the_virtual_clock_comes_to(tmp_path, make):
+    paths, recipe, chance = make(tmp_path)
     with Machine(tmp_path, paths, recipe) as machine:
         machine.serve("--sites", "3")
         for name in paths:
@@ -37,10 +39,10 @@ def test_the_fast_do_not_wait_and_all_come_to_what_the_virtual_clock_comes_to(tm
         machine.finish()
     state = latest_checkpoint(machine.run / "checkpoints", 1 << 40).federation
     rows = read_rows(machine.run / "metrics.jsonl")
-    assert 2 * state.visits["home"] < min(state.visits["clinic"], state.visits["gym"])
+    assert 1 < 2 * state.visits["home"] < min(state.visits["clinic"], state.visits["gym"])
     assert sum(state.visits.values()) == state.launched and state.server.version == 45
     ages = {row.client: row.value for row in rows if row.name == "staleness_max"}
-    assert "home" not in ages or ages["home"] >= 3  # others were heard while it worked
+    assert "home" not in ages or ages["home"] >= 2  # others were heard while it worked
     times = [row.value for row in rows if (row.split, row.name) == ("clock", "time")]
     assert times == sorted(times) and times[0] > 0
     tested = {(row.round, row.client) for row in rows if (row.split, row.name) == ("test", "accuracy")}
@@ -50,7 +52,7 @@ def test_the_fast_do_not_wait_and_all_come_to_what_the_virtual_clock_comes_to(tm
     real, virtual = summary(recipe, machine.run), summary(recipe, tmp_path / "simulated")
     half = [(result["interval"][1] - result["interval"][0]) / 2 for result in (real, virtual)]
     assert abs(real["mean"] - virtual["mean"]) <= hypot(*half), (real["mean"], virtual["mean"], half)
-    assert real["interval"][0] > 1 / 3  # of three actions
+    assert real["interval"][0] > chance
 
 
 def test_a_site_the_server_app_and_the_server_are_killed_and_no_job_is_counted_twice(tmp_path):
