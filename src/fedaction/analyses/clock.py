@@ -193,7 +193,7 @@ def _note(
     measured = "Time was measured at the server; a site works from when it is asked until its answer is there."
     how = (
         f"{measured if word == 'real' else computed} Busy (utilisation) is the share of the time, up to the end of "
-        "the last round, in which a device worked; jobs that are still under way then count as far as they have come. "
+        "the last round, in which a device worked; jobs still under way then count as far as they have come. "
         "Idle is the rest, whether a device waits, is not asked, or is off. A method's first row has means over its "
         "devices. Updates are those of a client that the server used. Staleness is in server updates, mean and, in "
         "parentheses, largest. Over seeds, a curve's points are mean times and mean values after the same round."

@@ -87,8 +87,9 @@ def bench_flower(rounds: int = 5, tell: Callable[[str], object] = lambda _: None
     """Seconds a round takes, three sites on this machine; the first round of each, which also starts things, is out.
 
     Returns:
-        "plain" and "fedaction" (train alone), "tested" (fedaction with a test of every site in the round), medians
-        over the timed rounds; their ratio; and all rounds' seconds.
+        "plain" and "fedaction" (train alone), "tested" (fedaction with a test of every site in the round),
+        "asynchronous" (as many updates as a round has, of whichever sites), medians over the timed rounds; the ratio
+        of the first two; and all rounds' seconds.
     """
     check_flower()
     with tempfile.TemporaryDirectory(prefix="fedaction-") as name:
@@ -96,9 +97,15 @@ def bench_flower(rounds: int = 5, tell: Callable[[str], object] = lambda _: None
         tell("a plain Flower app")
         plain = _time_plain(folder / "plain", rounds + 1)
         tell("fedaction")
-        train, total = _time_own(folder / "own", rounds + 1)
+        train, total = _time_own(folder / "own", rounds + 1, method="fedavg")
+        tell("fedaction, asynchronous")
+        live, _ = _time_own(
+            folder / "live", rounds + 1, method="edge", classifier="shared", evaluate_every=rounds + 1
+        )
     result = {"plain": median(plain[1:]), "fedaction": median(train[1:]), "tested": median(total[1:])}
-    return {**result, "ratio": result["plain"] / result["fedaction"], "rounds": {"plain": plain, "fedaction": train}}
+    every = {"plain": plain, "fedaction": train, "asynchronous": live}
+    ratio = result["plain"] / result["fedaction"]
+    return {**result, "asynchronous": median(live[1:]), "ratio": ratio, "rounds": every}
 
 
 def _time_plain(folder: Path, rounds: int) -> list[float]:
@@ -117,11 +124,11 @@ def _time_plain(folder: Path, rounds: int) -> list[float]:
     return [float(second) for second in read_json(folder / "seconds.json")]
 
 
-def _time_own(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
+def _time_own(folder: Path, rounds: int, **more: Any) -> tuple[list[float], list[float]]:
     """Seconds of each round of this engine: of training, and with a test of every site."""
     stores = write_stage_stores(folder / "stores", recordings=(12,), actions=(3,), frames=12)
-    values = {"method": "fedavg", "data": "store", "store_paths": ["sites"], "frames": 12, "rounds": rounds}
-    recipe = parse_recipe({**values, **_SMALL, "device": "cpu", "batch_size": 4})
+    values = {"data": "store", "store_paths": ["sites"], "frames": 12, "rounds": rounds}
+    recipe = parse_recipe({**values, **_SMALL, "device": "cpu", "batch_size": 4, **more})
     run = folder / "run"
     open_run(recipe, run, Roll(count=len(stores)))
     with ExitStack() as stack:

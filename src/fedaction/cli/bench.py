@@ -189,6 +189,7 @@ def bench_flower(
         return
     say(f"a plain Flower app: {result['plain']:.1f} s a round")
     say(f"fedaction: {result['fedaction']:.1f} s, with a test of every site {result['tested']:.1f} s")
+    say(f"fedaction, asynchronous: {result['asynchronous']:.1f} s for as many updates as a round has")
     say(f"ratio: {result['ratio']:.1f}")
 
 

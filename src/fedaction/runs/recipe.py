@@ -68,7 +68,7 @@ class RunSettings(Settings):
     stop_target: float = Field(0.9, gt=0, le=1)
     """The mean validation accuracy that ends a run, where stop = "target"."""
     stop_time: float = Field(0.0, ge=0)
-    """Seconds on the virtual clock that end a run; 0: no limit."""
+    """Seconds on the virtual clock that end a run (asynchronous between real sites: real seconds); 0: no limit."""
     quorum: float = Field(0.5, ge=0, le=1)
     """The least share of the asked clients whose updates make a round count."""
     late: tuple[str, ...] = ()

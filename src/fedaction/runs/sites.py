@@ -45,7 +45,7 @@ def check_real(recipe: Recipe) -> None:
     for key, value in recipe.flat().items():
         if value and _names_file(key, recipe):
             raise RecipeError(f"{key} = {value!r} names a file, which sites do not have")
-    for key in ("unseen", "late", "devices", "report_samples"):
+    for key in ("unseen", "late", "devices", "least_epochs", "report_samples"):
         if getattr(run, key):
             raise RecipeError(f"{key} is for simulations; drop it")
 

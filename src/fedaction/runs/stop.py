@@ -1,4 +1,4 @@
-"""When a run is over: after its rounds, or before them, by validation or by the virtual clock."""
+"""When a run is over: after its rounds, or before them, by validation or by the clock."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fedaction.runs.recipe import RunSettings
 
 
 def is_tested(run: RunSettings, round: int, time: float) -> bool:
-    """Whether clients are tested after a round, at which the virtual clock shows so many seconds."""
+    """Whether clients are tested after a round, at which the clock shows so many seconds."""
     return round % run.evaluate_every == 0 or round >= run.rounds or _out_of_time(run, time)
 
 
@@ -17,7 +17,7 @@ def is_over(run: RunSettings, round: int, best: tuple[float, int], time: float) 
         run: the recipe's keys.
         round: rounds done.
         best: the best mean validation accuracy so far, 0 to 1, and the round it was reached in.
-        time: virtual seconds.
+        time: seconds on the clock.
     """
     if round >= run.rounds or _out_of_time(run, time):
         return True

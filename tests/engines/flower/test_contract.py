@@ -324,7 +324,12 @@ def test_a_server_and_sites_killed_at_any_message_resume_to_the_same_run(paths, 
 
 
 def test_recipes_that_are_for_simulations_are_refused(paths):
-    for method, more in (("fsar", {"unseen": "gym"}), ("central", {}), ("fsar", {"late": ["gym"]})):
+    for method, more in (
+        ("fsar", {"unseen": "gym"}),
+        ("central", {}),
+        ("fsar", {"late": ["gym"]}),
+        ("edge", {"least_epochs": 1}),
+    ):
         with pytest.raises(ValueError, match=r"simulations|one place"):
             check_real(make_recipe(paths, method, **more))
 

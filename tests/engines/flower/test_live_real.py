@@ -20,10 +20,14 @@ pytestmark = pytest.mark.slow
 
 
 def skeletons(folder):
-    """Places that share all tensors, and a recipe that learns their three actions in a minute."""
-    paths = make_like_stores(folder, recordings=300, frames=16)
-    more = {"classifier": "shared", "rounds": 15, "frames": 16, "batch_size": 16, "lr": 0.1, "evaluate_every": 5}
-    return paths, make_recipe(paths, "edge", **more), 1 / 3
+    """Places, a recipe that learns their three actions whatever the order of answers, and the share of guesses.
+
+    All tensors are shared: statistics of its own would be as old, at the slow one, as its last answer.
+    """
+    paths = make_like_stores(folder, recordings=240, frames=16)
+    more = {"classifier": "shared", "buffers": "average", "model_width": 8, "augment": False, "frames": 16}
+    more |= {"optimiser": "adam", "lr": 0.01, "lr_decay": 0.85, "local_epochs": 3, "batch_size": 16}
+    return paths, make_recipe(paths, "edge", **more, rounds=12, evaluate_every=4), 1 / 3
 
 
 @pytest.mark.parametrize("make", [skeletons])
@@ -35,18 +39,18 @@ def test_the_fast_do_not_wait_and_all_come_to_what_the_virtual_clock_comes_to(tm
             machine.join(name)
         machine.wait(lambda news: any(line["kind"] == "start" for line in news))
         with machine.slow("home"):
-            machine.wait_for_round(15, 600)
-        machine.finish()
+            machine.wait_for_round(12, 900)
+        machine.finish(600)
     state = latest_checkpoint(machine.run / "checkpoints", 1 << 40).federation
     rows = read_rows(machine.run / "metrics.jsonl")
     assert 1 < 2 * state.visits["home"] < min(state.visits["clinic"], state.visits["gym"])
-    assert sum(state.visits.values()) == state.launched and state.server.version == 45
+    assert sum(state.visits.values()) == state.launched and state.server.version == 36
     ages = {row.client: row.value for row in rows if row.name == "staleness_max"}
     assert "home" not in ages or ages["home"] >= 2  # others were heard while it worked
     times = [row.value for row in rows if (row.split, row.name) == ("clock", "time")]
     assert times == sorted(times) and times[0] > 0
     tested = {(row.round, row.client) for row in rows if (row.split, row.name) == ("test", "accuracy")}
-    assert tested >= {(15, name) for name in paths}
+    assert tested >= {(12, name) for name in paths}
 
     SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
     real, virtual = summary(recipe, machine.run), summary(recipe, tmp_path / "simulated")

@@ -11,97 +11,23 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from fedaction.data.client import ClientInfo
 from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Front, Kind, draw_token, open_envelope
+from fedaction.engines.flower.requests import (
+    MOST_HELLO,
+    Bounce,
+    Failure,
+    Joined,
+    NobodyLeftError,
+    Patience,
+    Post,
+    Request,
+)
 from fedaction.engines.flower.site import pack_members
 from fedaction.engines.messages import MessageError, unpack
 
-_MOST_HELLO = 4 << 20  # bytes of an answer to "hello" or "begin"
 _MOST_CLASSES = 100_000
-
-
-@dataclass(frozen=True)
-class Bounce:
-    """A message that was not answered by a site, but by what carries messages."""
-
-    reason: str
-    """Why."""
-    lost: bool
-    """Whether the node is gone; otherwise its work failed, and may be tried again."""
-
-
-class Post(Protocol):
-    """What carries messages to nodes and back. No call blocks."""
-
-    def nodes(self) -> set[int]:
-        """Those that are thought to be there."""
-        ...
-
-    def send(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
-        """Sends messages to nodes; their ids, or None where one was not taken."""
-        ...
-
-    def collect(self, ids: Sequence[str]) -> list[tuple[str, bytes | Bounce]]:
-        """The answers that have come to some messages, by the message's id. Each comes once."""
-        ...
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a server waits, in seconds."""
-
-    answer: float = 3600.0
-    """For an answer to a job; then the client has failed in this round."""
-    absence: float = 120.0
-    """For a site that has vanished to come back; then the same. Flower itself notices after up to 60 s."""
-    poll: float = 0.2
-    """From one look for answers to the next."""
-    look: float = 1.0
-    """From one look for nodes to the next."""
-    retry: float = 2.0
-    """Before a site whose work failed outright is asked again."""
-    tries: int = 3
-    """How often it is asked."""
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A client that has joined a run."""
-
-    info: ClientInfo
-    """What the server knows of it."""
-    proof: str
-    """What only its site can say."""
-    data: str
-    """Stands for its samples; the same as long as they are."""
-    splits: tuple[str, ...]
-    """What it can be tested on."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """A question to one client."""
-
-    client: str
-    kind: Kind
-    parts: tuple[bytes, ...] = ()
-    basis: int = 0
-    oldest: int = 0
-    limit: int = _MOST_HELLO
-    """Bytes of an answer; more are not read."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A question without a usable answer, and why."""
-
-    text: str
-
-
-class NobodyLeftError(RuntimeError):
-    """No client of a run is there any more."""
 
 
 @dataclass
@@ -133,7 +59,7 @@ class Exchange:
     """The run's word."""
     recipe: bytes
     """What sites are told of it, as JSON."""
-    patience: Patience = Patience()
+    patience: Patience = field(default_factory=Patience)
     warn: Callable[[str], object] = lambda _: None
     tell: Callable[[str], object] = lambda _: None
     now: Callable[[], float] = time.monotonic
@@ -278,7 +204,7 @@ class Exchange:
             del self._greeted[node]  # its worker may still be starting: try again at the next look
             return
         try:
-            envelope = open_envelope(content, _MOST_HELLO)
+            envelope = open_envelope(content, MOST_HELLO)
             said = envelope.header
             if said.kind == "fault":
                 raise EnvelopeError(f"it cannot join: {said.text}")
@@ -372,7 +298,7 @@ class Exchange:
             else:
                 call.put_back()
             return
-        limit = call.request.limit if call.kind == call.request.kind else _MOST_HELLO
+        limit = call.request.limit if call.kind == call.request.kind else MOST_HELLO
         try:
             envelope = open_envelope(content, limit)
         except EnvelopeError as error:
