@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -54,7 +55,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
 
     def log(text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+        with suppress(OSError):  # where its owner lets it write may be full, or gone
+            print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
     parent = os.getppid()
     workshop = SiteWorkshop(settings.name, settings.data, settings.device)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,26 @@ class Machine:
     """What runs on it; everything is ended at the end, by its process id."""
 
     def __init__(
-        self, folder: Path, paths: dict[str, Path], recipe: Recipe, keys: Mapping[str, Path] | None = None
+        self,
+        folder: Path,
+        paths: dict[str, Path],
+        recipe: Recipe,
+        keys: Mapping[str, Path] | None = None,
+        host: str = "127.0.0.1",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`keys`: folders of keys of the "server" and of each place; None: nothing is encrypted."""
+        """Prepares a machine.
+
+        Args:
+            folder: everything is written there.
+            paths: the data of each place.
+            recipe: what is trained.
+            keys: folders of keys of the "server" and of each place; None: nothing is encrypted.
+            host: where sites reach the server.
+            environment: variables of every process, besides those of this one.
+        """
         self.folder, self.paths, self.port, self.keys = folder, paths, free_port(), keys
+        self.host, self.environment = host, dict(environment or {})
         self.run = folder / "run"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         (folder / "recipe.toml").write_text(to_toml(recipe.flat()))
@@ -46,15 +62,19 @@ class Machine:
 
     def serve(self, *options: str, resume: bool = False) -> None:
         what = [str(self.run)] if resume else [str(self.folder / "recipe.toml"), "--out", str(self.run)]
-        self._start("server", "serve", *what, "--port", str(self.port), *self._trust("server"), *options)
+        where = [] if self.host == "127.0.0.1" else ["--host", self.host]
+        self._start("server", "serve", *what, *where, "--port", str(self.port), *self._trust("server"), *options)
 
     def _trust(self, name: str) -> list[str]:
         return ["--insecure"] if self.keys is None else ["--keys", str(self.keys[name])]
 
-    def join(self, name: str, *options: str, label: str = "", state: Path | None = None) -> None:
+    def join(
+        self, name: str, *options: str, label: str = "", state: Path | None = None, inside: Sequence[str] = ()
+    ) -> None:
+        """`inside`: the command that the site's own is run by, such as one for another network."""
         place = ["--data", str(self.paths[name]), "--name", name, "--device", "cpu", *self._trust(name)]
         place += ["--state", str(state or self.folder / "sites" / name)]
-        self._start(label or name, "join", f"127.0.0.1:{self.port}", *place, *options)
+        self._start(label or name, "join", f"{self.host}:{self.port}", *place, *options, inside=inside)
 
     def kill(self, name: str) -> None:
         """At once, as a power cut would."""
@@ -62,12 +82,43 @@ class Machine:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    def kill_all(self, name: str) -> None:
+        """A site with its SuperNode and its worker, at one moment."""
+        children = [self.find_child(name, what) for what in ("supernode", "worker")]
+        process = self._processes.pop(name)
+        for pid in (process.pid, *children):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
     def kill_worker(self, name: str) -> None:
         """Only the process that does a site's work."""
+        os.kill(self.find_child(name, "worker"), signal.SIGKILL)
+
+    def find_child(self, name: str, what: str) -> int:
+        """The process id of a site's "supernode" or "worker", or of the server's "superlink"."""
         parent = self._processes[name].pid
         for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
-            if b"fedaction.runs.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                os.kill(int(child), signal.SIGKILL)
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if what.encode() in words or f"fedaction.runs.{what}".encode() in words:
+                return int(child)
+        raise AssertionError(f"{name} has no {what}; {self.tell()}")
+
+    def read_log(self, name: str) -> str:
+        """What a site or the server has said."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for_text(self, name: str, text: str, count: int = 1, seconds: float = 240) -> None:
+        """Until a site or the server has said something so often."""
+        self.wait(lambda _: self.read_log(name).count(text) >= count, seconds)
+
+    def stop_in_training(self, name: str, round: int) -> int:
+        """Pauses a site's worker in the middle of a round's training; its process id."""
+        self.wait_for_text(name, f"round {round}: training")
+        pid = self.find_child(name, "worker")
+        os.kill(pid, signal.SIGSTOP)
+        assert f"round {round}: trained" not in self.read_log(name), "it was too quick; give it more epochs"
+        return pid
 
     def news(self) -> list[dict[str, Any]]:
         path = self.run / "news.jsonl"
@@ -103,11 +154,15 @@ class Machine:
         texts = [f"--- {path}\n{path.read_text(errors='replace')[-3000:]}" for path in logs]
         return "\n".join([*map(str, self.news()), *texts])
 
-    def _start(self, label: str, *command: str) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    def end_status(self, seconds: float = 240) -> int:
+        """The status that the server ends with."""
+        return self._processes.pop("server").wait(seconds)
+
+    def _start(self, label: str, *command: str, inside: Sequence[str] = ()) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), **self.environment}
         with (self.folder / f"{label}.log").open("ab") as log:
             self._processes[label] = subprocess.Popen(
-                [sys.executable, "-c", "from fedaction.cli import main; main()", *command],
+                [*inside, sys.executable, "-c", "from fedaction.cli import main; main()", *command],
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,

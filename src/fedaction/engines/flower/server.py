@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -21,6 +21,10 @@ _MOST_REPORT = 8 << 20  # bytes of an evaluation
 _MOST_NUMBERS = 100
 _MOST_WORD = 100  # characters of a number's name
 _JOB = "job"
+
+
+class QuorumError(RuntimeError):
+    """Too few sites did their work for a round to count, who did not, and why."""
 
 
 class Receipts(LocalStore):
@@ -67,9 +71,16 @@ class Receipts(LocalStore):
 class FlowerEngine:
     """An `Engine` over sites elsewhere. A client that fails has an update with a fault, which the guards refuse."""
 
-    def __init__(self, exchange: Exchange, history: int = 4) -> None:
-        """`history`: see `Receipts`."""
-        self._exchange = exchange
+    def __init__(self, exchange: Exchange, history: int = 4, quorum: float | None = None) -> None:
+        """Prepares an engine.
+
+        Args:
+            exchange: with the sites.
+            history: see `Receipts`.
+            quorum: the share of the sites asked that must answer; with fewer, training is a QuorumError: sites that
+                are away come back, and a run need not spend its rounds waiting for them. None: any number.
+        """
+        self._exchange, self._quorum = exchange, quorum
         self.store = Receipts(history)
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
@@ -77,6 +88,7 @@ class FlowerEngine:
         asked = list(jobs)
         requests = (self._request(job, "train", (), tree_bytes(job.payload) + _SLACK) for job in asked)
         answers = deque(self._exchange.ask(requests))
+        self._count(asked, answers)
         for job in asked:
             yield self._read_update(job, answers.popleft())
 
@@ -109,6 +121,18 @@ class FlowerEngine:
 
     def close(self) -> None:
         """See `Engine.close`."""
+
+    def _count(self, jobs: Sequence[Job], answers: Iterable[Envelope | Failure]) -> None:
+        """Ends training where too few have answered; nothing of such a round is kept."""
+        failed = [answer.text for answer in answers if isinstance(answer, Failure)]
+        if self._quorum is None or not failed:
+            return
+        came = len(jobs) - len(failed)
+        if not came or came < self._quorum * len(jobs):
+            raise QuorumError(
+                f"round {jobs[0].round}: {came} of {len(jobs)} sites answered, fewer than the quorum "
+                f"({self._quorum:.0%}): {'; '.join(failed)}. See to them, then resume: nothing is lost"
+            )
 
     def _request(self, job: Job, kind: Kind, more: tuple[bytes, ...], limit: int) -> Request:
         basis, oldest = self.store.basis(job.client), self.store.oldest(job.client)
