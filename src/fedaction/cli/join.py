@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _AGAIN = 5.0  # seconds before what has ended is started again
 _LEAST_FREE = 64 << 20  # bytes of disk that a site must have to begin with
-_REFUSED = 305 % 256  # the status with which a SuperNode ends that the server did not let in
-_ADMITTED = b"SuperNode ID"  # what it says where the server did
+_REFUSED = "Failed to initialize the connection to the SuperLink."  # what a SuperNode says that was not let in
+_ADMITTED = "SuperNode ID"  # and what one says that was
 
 
 def join(
@@ -137,22 +137,24 @@ def _keep(
         try:
             while not stopped:
                 wait(0.3)
-                if refused and _says(path, place, _ADMITTED):
+                if refused and _ADMITTED in _read_from(path, place):
                     refused = False
                     _tell("the server has let this site in")
                 if node.poll() is None and worker.poll() is None:
                     continue
-                if node.poll() != _REFUSED:
+                _, ended, reason = _read_from(path, place).partition(_REFUSED)
+                if node.poll() is None or not ended:
                     what = "the SuperNode" if node.poll() is not None else "the worker"
                     _tell(f"{what} has ended; starting again in {_AGAIN:g} s", warning=True)
                     stop(worker, 1)  # what it works at is for nobody now
                     stop(node)  # with a worker goes the message that it had: the server must see that and ask again
                 elif not refused:
                     refused = True
+                    why = " ".join(reason.split())[:100]
                     _tell(
-                        "the server does not let this site in yet: it takes one that was killed, or cut off, for "
-                        f"still there for up to a minute. Trying every {_AGAIN:g} s; if that goes on, it does not "
-                        f"know this site's key ({path} says more)",
+                        f"the server does not let this site in ({why} ...). One that was killed or cut off is taken "
+                        f"for still there, for up to a minute; trying every {_AGAIN:g} s. If that goes on, the "
+                        f"server does not know this site's key, or is not that of its ca.crt; {path} says more",
                         warning=True,
                     )
                 wait(_AGAIN)
@@ -165,11 +167,11 @@ def _keep(
     _tell(f"{name} has left (process {os.getpid()})")
 
 
-def _says(path: Path, place: int, words: bytes) -> bool:
-    """Whether words are in a file from some place on."""
+def _read_from(path: Path, place: int) -> str:
+    """What a file has from some place on."""
     with path.open("rb") as file:
         file.seek(place)
-        return words in file.read()
+        return file.read().decode(errors="replace")
 
 
 def _tell(text: str, *, warning: bool = False) -> None:

@@ -44,6 +44,7 @@ class Machine:
         self.folder, self.paths, self.port, self.keys = folder, paths, free_port(), keys
         self.host, self.environment = host, dict(environment or {})
         self.run = folder / "run"
+        self._old = 0  # lines of news from before the server was started last
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         (folder / "recipe.toml").write_text(to_toml(recipe.flat()))
 
@@ -61,6 +62,7 @@ class Machine:
                 process.wait()
 
     def serve(self, *options: str, resume: bool = False) -> None:
+        self._old = len(self.news())
         what = [str(self.run)] if resume else [str(self.folder / "recipe.toml"), "--out", str(self.run)]
         where = [] if self.host == "127.0.0.1" else ["--host", self.host]
         self._start("server", "serve", *what, *where, "--port", str(self.port), *self._trust("server"), *options)
@@ -132,7 +134,7 @@ class Machine:
             news = self.news()
             if until(news):
                 return news
-            if news and news[-1]["kind"] == "failed":
+            if len(news) > self._old and news[-1]["kind"] == "failed":
                 break
             time.sleep(0.2)
         raise AssertionError(self.tell())

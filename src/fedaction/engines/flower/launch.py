@@ -20,6 +20,7 @@ from typing import IO
 from urllib.error import URLError
 from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, build_opener
 
+from fedaction.engines.flower.node import PARENT
 from fedaction.federation.files import read_json, write_atomically, write_json
 
 _CONNECTION = "fedaction"
@@ -309,7 +310,7 @@ def _start(command: list[str], home: Path, log: IO[bytes]) -> subprocess.Popen[b
     home.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "fedaction.engines.flower.node", *command],
-        env=flower_environment(home),
+        env={**flower_environment(home), PARENT: str(os.getpid())},
         stdout=log,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,

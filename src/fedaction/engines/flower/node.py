@@ -23,6 +23,8 @@ from typing import Any
 
 POLL = "FEDACTION_POLL"
 """The environment variable: seconds between two looks for messages."""
+PARENT = "FEDACTION_PARENT"
+"""The environment variable: the process that started this one, which may be gone before this one can look."""
 HEARTBEAT = "FEDACTION_HEARTBEAT"
 """The environment variable: seconds in which a SuperNode shows at least once that it is there, 10 or more."""
 
@@ -104,7 +106,7 @@ def end_with_threads() -> None:
 
 def end_with_parent() -> None:
     """Ends this process soon after the one that started it, however that ended."""
-    parent = os.getppid()
+    parent = int(os.environ.get(PARENT, os.getppid()))
 
     def watch() -> None:
         while os.getppid() == parent:
