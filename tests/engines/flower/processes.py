@@ -110,7 +110,7 @@ class Machine:
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait_for_text(self, name: str, text: str, count: int = 1, seconds: float = 240) -> None:
+    def wait_for_text(self, name: str, text: str, count: int = 1, seconds: float = 600) -> None:
         """Until a site or the server has said something so often."""
         self.wait(lambda _: self.read_log(name).count(text) >= count, seconds)
 
@@ -127,7 +127,7 @@ class Machine:
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
 
-    def wait(self, until: Callable[[list[dict[str, Any]]], bool], seconds: float = 240) -> list[dict[str, Any]]:
+    def wait(self, until: Callable[[list[dict[str, Any]]], bool], seconds: float = 600) -> list[dict[str, Any]]:
         """The news, as soon as they are as a test wants them."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -136,13 +136,13 @@ class Machine:
                 return news
             if len(news) > self._old and news[-1]["kind"] == "failed":
                 break
-            time.sleep(0.2)
+            time.sleep(0.1)
         raise AssertionError(self.tell())
 
     def wait_for_round(self, round: int) -> None:
         self.wait(lambda news: any(line["kind"] == "round" and line["round"] >= round for line in news))
 
-    def finish(self, seconds: float = 240) -> None:
+    def finish(self, seconds: float = 600) -> None:
         self.wait(lambda news: bool(news) and news[-1]["kind"] == "done", seconds)
         assert self._processes["server"].wait(60) == 0, self.tell()
 
@@ -156,7 +156,7 @@ class Machine:
         texts = [f"--- {path}\n{path.read_text(errors='replace')[-3000:]}" for path in logs]
         return "\n".join([*map(str, self.news()), *texts])
 
-    def end_status(self, seconds: float = 240) -> int:
+    def end_status(self, seconds: float = 600) -> int:
         """The status that the server ends with."""
         return self._processes.pop("server").wait(seconds)
 
