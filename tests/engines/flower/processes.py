@@ -64,7 +64,7 @@ class Machine:
     def serve(self, *options: str, resume: bool = False) -> None:
         self._old = len(self.news())
         what = [str(self.run)] if resume else [str(self.folder / "recipe.toml"), "--out", str(self.run)]
-        where = [] if self.host == "127.0.0.1" else ["--host", self.host]
+        where = [] if self.host == "127.0.0.1" else ["--host", "0.0.0.0"]
         self._start("server", "serve", *what, *where, "--port", str(self.port), *self._trust("server"), *options)
 
     def _trust(self, name: str) -> list[str]:

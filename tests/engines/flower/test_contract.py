@@ -367,6 +367,8 @@ def test_other_machines_and_open_traffic_are_refused(monkeypatch):
         (("join", "127.0.0.1:8000", "--data", ".", "--name", "../x", "--insecure"), "use letters"),
         (("serve", "fsar/demo"), "or --insecure"),
         (("serve", "fsar/demo", "--insecure", "--out", "unused"), "data = 'stage'"),
+        (("serve", "fsar/demo", "--insecure", "--host", "localhost.example"), "another machine"),
+        (("serve", "fsar/demo", "--keys", ".", "--host", "10.0.0.7"), "say --host 0.0.0.0"),
     ):
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 2 and reason in " ".join(result.stderr.split()), result.stderr
