@@ -69,7 +69,7 @@ def serve(
     require_keys(keys, insecure, host)
     if host not in ("127.0.0.1", "localhost", "0.0.0.0"):
         raise fail(
-            f"--host {host}: the server itself reaches Flower at 127.0.0.1; say --host 0.0.0.0 to let sites in"
+            f"--host {host}: the server itself needs Flower at 127.0.0.1; say --host 0.0.0.0 to let sites in"
         )
     trusted = None if keys is None else ServerKeys(keys)
     if trusted is not None:
