@@ -68,9 +68,7 @@ def serve(
     load(check_flower)
     require_keys(keys, insecure, host)
     if host not in ("127.0.0.1", "localhost", "0.0.0.0"):
-        raise fail(
-            f"--host {host}: the server itself needs Flower at 127.0.0.1; say --host 0.0.0.0 to let sites in"
-        )
+        raise fail(f"--host {host}: the server itself needs Flower at 127.0.0.1; say --host 0.0.0.0 to let sites in")
     trusted = None if keys is None else ServerKeys(keys)
     if trusted is not None:
         load(trusted.check)
