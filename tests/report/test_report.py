@@ -514,9 +514,10 @@ def test_methods_are_on_the_page_at_equal_cost(tmp_path: Path) -> None:
     rounds, epochs, _ = data["equal"]
     # The first method grows to 0.65 on average over four rounds, the second to 0.45 over two.
     assert (rounds["budget"], rounds["means"]) == (2, pytest.approx([0.325, 0.45]))
-    assert (epochs["budget"], epochs["means"]) == (4, pytest.approx([0.65, 0.225]))
+    # An update that was refused was work all the same: nine visits of two clients.
+    assert (epochs["budget"], epochs["means"]) == (4.5, pytest.approx([0.65, 0.225]))
     assert [method["id"] for method in data["methods"]] == ["fsar", "local"]
-    assert data["methods"][1]["costs"]["epochs"] == [3, 6]
+    assert data["methods"][1]["costs"]["epochs"] == [3, 7.5]
     low, high = data["methods"][0]["intervals"][0]
     assert low < 0.6 < high and data["methods"][0]["intervals"][1] is None
     assert data["split"] == [{"client": "gym", **split, "classes": [["wave", 8, 2]]}]

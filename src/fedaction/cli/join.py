@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from fedaction.engines.flower.launch import SiteKeys
 
 _AGAIN = 5.0  # seconds before what has ended is started again
+_LEAST_FREE = 64 << 20  # bytes of disk that a site must have to begin with
+_REFUSED = "Failed to initialize the connection to the SuperLink."  # what a SuperNode says that was not let in
+_ADMITTED = "SuperNode ID"  # and what one says that was
 
 
 def join(
@@ -63,8 +67,13 @@ def join(
         _say_what_leaves(data, name, told)
         home.mkdir(parents=True, exist_ok=True)
         home.chmod(0o700)
-        from fedaction.federation.files import lock_folder
+        from fedaction.federation.files import free_bytes, lock_folder
 
+        if (free := free_bytes(home)) < _LEAST_FREE:
+            raise ValueError(
+                f"the disk of {home} has {free >> 20} MiB free, but a site needs {_LEAST_FREE >> 20} MiB for what it "
+                "keeps: make room, or say another --state"
+            )
         with lock_folder(home):
             _keep(address, data.resolve(), name, home.resolve(), told, device, own)
 
@@ -116,20 +125,59 @@ def _keep(
     def work() -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-m", "fedaction.runs.worker", str(home / "worker.json")])
 
-    with (home / "supernode.log").open("ab") as log:
-        node = start_supernode(home / "flower", address, port, secret, log, keys=keys)
-        worker = work()
+    def wait(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not stopped and time.monotonic() < end:
+            time.sleep(0.1)
+
+    path, refused = home / "supernode.log", False
+    with path.open("ab") as log:
+        place = path.stat().st_size
+        node, worker = start_supernode(home / "flower", address, port, secret, log, keys=keys), work()
         try:
             while not stopped:
-                time.sleep(0.3)
-                if node.poll() is not None or worker.poll() is not None:
+                wait(0.3)
+                if refused and _ADMITTED in _read_from(path, place):
+                    refused = False
+                    _tell("the server has let this site in")
+                if node.poll() is None and worker.poll() is None:
+                    continue
+                _, ended, reason = _read_from(path, place).partition(_REFUSED)
+                if node.poll() is None or not ended:
                     what = "the SuperNode" if node.poll() is not None else "the worker"
-                    warn(f"{what} has ended; starting again in {_AGAIN:g} s")
-                    stop(worker)
+                    _tell(f"{what} has ended; starting again in {_AGAIN:g} s", warning=True)
+                    stop(worker, 1)  # what it works at is for nobody now
                     stop(node)  # with a worker goes the message that it had: the server must see that and ask again
-                    time.sleep(_AGAIN)  # Flower refuses a node with a key for up to a minute: it is tried again
-                    node, worker = start_supernode(home / "flower", address, port, secret, log, keys=keys), work()
+                elif not refused:
+                    refused = True
+                    why = " ".join(reason.split())[:100]
+                    _tell(
+                        f"the server does not let this site in ({why} ...). One that was killed or cut off is taken "
+                        f"for still there, for up to a minute; trying every {_AGAIN:g} s. If that goes on, the "
+                        f"server does not know this site's key, or is not that of its ca.crt; {path} says more",
+                        warning=True,
+                    )
+                wait(_AGAIN)
+                place = path.stat().st_size
+                node = start_supernode(home / "flower", address, port, secret, log, keys=keys)
+                worker = work() if worker.poll() is not None else worker
         finally:
             stop(worker)
             stop(node)
-    say(f"{name} has left (process {os.getpid()})", err)
+    _tell(f"{name} has left (process {os.getpid()})")
+
+
+def _read_from(path: Path, place: int) -> str:
+    """What a file has from some place on."""
+    with path.open("rb") as file:
+        file.seek(place)
+        return file.read().decode(errors="replace")
+
+
+def _tell(text: str, *, warning: bool = False) -> None:
+    """Says something; a site does not end because nobody can hear it."""
+    with suppress(OSError):
+        if warning:
+            warn(text)
+        else:
+            say(text, err)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -66,6 +67,8 @@ def serve(
 
     load(check_flower)
     require_keys(keys, insecure, host)
+    if host not in ("127.0.0.1", "localhost", "0.0.0.0"):
+        raise fail(f"--host {host}: the server itself needs Flower at 127.0.0.1; say --host 0.0.0.0 to let sites in")
     trusted = None if keys is None else ServerKeys(keys)
     if trusted is not None:
         load(trusted.check)
@@ -129,6 +132,7 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
             number, pid = submit(flower, port, home, run_files(SERVER_APP), attempt, keys), 0
             handed_in = time.monotonic()
             while True:
+                failed = ""
                 for line in next(news):
                     if line["attempt"] != attempt:
                         continue  # the last words of one that has ended
@@ -136,9 +140,12 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
                     if kind == "done":
                         return read_json(home / "result.json")
                     if kind == "failed":
-                        raise ValueError(f"{text}; `fedaction serve {home}` resumes")
+                        failed = text
+                        continue
                     tries = 0 if kind == "round" else tries
                     (warn if kind == "warn" else lambda t: say(t, err))(text)
+                if failed and not ends_soon(link):  # else it failed because its SuperLink did
+                    raise ValueError(f"{failed}; `fedaction serve {home}` resumes")
                 gone = is_gone(pid) if pid else time.monotonic() - handed_in > 120
                 if link.poll() is not None or gone:
                     tries += 1
@@ -149,12 +156,24 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
                         link = open_superlink(flower, host, port, log, keys)
                     warn("the server app has ended; it resumes from its last checkpoint")
                     withdraw(flower, number)
-                    attempt = secrets.token_hex(8)
-                    number, pid = submit(flower, port, home, run_files(SERVER_APP), attempt, keys), 0
-                    handed_in = time.monotonic()
+                    attempt, pid, handed_in = secrets.token_hex(8), 0, time.monotonic()
+                    try:
+                        number = submit(flower, port, home, run_files(SERVER_APP), attempt, keys)
+                    except (ValueError, subprocess.TimeoutExpired):
+                        if not ends_soon(link):
+                            raise
                 time.sleep(0.3)
         finally:
             stop(link)
+
+
+def ends_soon(process: subprocess.Popen[bytes], seconds: float = 2.0) -> bool:
+    """Whether a process has ended, or does within a time: those who need it may notice before we do."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def is_gone(pid: int) -> bool:

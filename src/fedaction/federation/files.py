@@ -72,6 +72,13 @@ def remove_partial(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def free_bytes(place: Path) -> int:
+    """What the disk of a place has left; the place itself need not be there yet."""
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free
+
+
 def write_json(path: Path, value: Any) -> None:
     """A JSON file, written atomically."""
     write_atomically(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())

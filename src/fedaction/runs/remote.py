@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedaction.data.client import ClientInfo
 from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.envelope import Token, draw_token
-from fedaction.engines.flower.exchange import Exchange, Joined, Patience, Post, splits_of
-from fedaction.engines.flower.server import FlowerEngine
+from fedaction.engines.flower.exchange import Exchange, Joined, NobodyLeftError, Patience, Post, splits_of
+from fedaction.engines.flower.server import FlowerEngine, QuorumError
 from fedaction.engines.messages import pack, unpack
 from fedaction.evaluation.divergence import Distances
 from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json
@@ -34,7 +34,7 @@ from fedaction.runs.single import SingleRun
 from fedaction.runs.sites import check_real, recipe_for_sites
 from fedaction.runs.stop import is_over
 from fedaction.runs.study import RunResult, summary
-from fedaction.server.live import Live
+from fedaction.server.live import Live, NoAnswerError
 from fedaction.server.state import FederationState, Row
 
 ROLL = "sites.json"
@@ -177,7 +177,8 @@ class RemoteAssembly:
         """See `Assembled.engine`. With validation a run may go back to any round, so sites keep all."""
         run = self.recipe.run
         observers = [Distances(self.method)] if run.update_distances else []
-        return FlowerEngine(self.exchange, 0 if run.validation else run.keep_checkpoints + 1, observers)
+        history = 0 if run.validation else run.keep_checkpoints + 1
+        return FlowerEngine(self.exchange, history, None if self.method.buffer else run.quorum, observers)
 
 
 class RemoteRun(SingleRun):
@@ -289,7 +290,8 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
         news.end("done", f"accuracy {result['mean']:.1%}")
         return result
     except Exception as error:
-        news.end("failed", f"{type(error).__name__}: {error}")
+        known = isinstance(error, (ValueError, QuorumError, NobodyLeftError, NoAnswerError))
+        news.end("failed", str(error) if known else f"{type(error).__name__}: {error}")
         raise
     except BaseException as error:  # it was told to stop, and may be started again
         news.end("stopped", type(error).__name__)

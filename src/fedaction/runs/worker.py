@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedaction.engines.flower.envelope import Name
 from fedaction.engines.flower.site import REPORTS, Site
@@ -34,6 +35,8 @@ class SiteSettings(BaseModel):
     """auto, cpu or cuda."""
     reports: tuple[str, ...] = tuple(REPORTS)
     """What it tells."""
+    parent: int = Field(default_factory=os.getpid)
+    """The process that starts it, without which it ends."""
 
 
 def main() -> None:
@@ -54,15 +57,15 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
 
     def log(text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+        with suppress(OSError):  # where its owner lets it write may be full, or gone
+            print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
-    parent = os.getppid()
     workshop = SiteWorkshop(settings.name, settings.data, settings.device)
     site = Site(settings.name, settings.state, workshop, settings.reports, log)
     worker = Worker(settings.address, settings.secret.read_bytes(), site.answer, log)
     log(f"{settings.name} is ready")
     try:
-        worker.run(lambda: stopped or os.getppid() != parent)
+        worker.run(lambda: stopped or os.getppid() != settings.parent)
     finally:
         worker.close()
 

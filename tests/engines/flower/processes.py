@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,28 @@ class Machine:
     """What runs on it; everything is ended at the end, by its process id."""
 
     def __init__(
-        self, folder: Path, paths: dict[str, Path], recipe: Recipe, keys: Mapping[str, Path] | None = None
+        self,
+        folder: Path,
+        paths: dict[str, Path],
+        recipe: Recipe,
+        keys: Mapping[str, Path] | None = None,
+        host: str = "127.0.0.1",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`keys`: folders of keys of the "server" and of each place; None: nothing is encrypted."""
+        """Prepares a machine.
+
+        Args:
+            folder: everything is written there.
+            paths: the data of each place.
+            recipe: what is trained.
+            keys: folders of keys of the "server" and of each place; None: nothing is encrypted.
+            host: where sites reach the server.
+            environment: variables of every process, besides those of this one.
+        """
         self.folder, self.paths, self.port, self.keys = folder, paths, free_port(), keys
+        self.host, self.environment = host, dict(environment or {})
         self.run = folder / "run"
+        self._old = 0  # lines of news from before the server was started last
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         (folder / "recipe.toml").write_text(to_toml(recipe.flat()))
 
@@ -47,16 +64,21 @@ class Machine:
                 process.wait()
 
     def serve(self, *options: str, resume: bool = False) -> None:
+        self._old = len(self.news())
         what = [str(self.run)] if resume else [str(self.folder / "recipe.toml"), "--out", str(self.run)]
-        self._start("server", "serve", *what, "--port", str(self.port), *self._trust("server"), *options)
+        where = [] if self.host == "127.0.0.1" else ["--host", "0.0.0.0"]
+        self._start("server", "serve", *what, *where, "--port", str(self.port), *self._trust("server"), *options)
 
     def _trust(self, name: str) -> list[str]:
         return ["--insecure"] if self.keys is None else ["--keys", str(self.keys[name])]
 
-    def join(self, name: str, *options: str, label: str = "", state: Path | None = None) -> None:
+    def join(
+        self, name: str, *options: str, label: str = "", state: Path | None = None, inside: Sequence[str] = ()
+    ) -> None:
+        """`inside`: the command that the site's own is run by, such as one for another network."""
         place = ["--data", str(self.paths[name]), "--name", name, "--device", "cpu", *self._trust(name)]
         place += ["--state", str(state or self.folder / "sites" / name)]
-        self._start(label or name, "join", f"127.0.0.1:{self.port}", *place, *options)
+        self._start(label or name, "join", f"{self.host}:{self.port}", *place, *options, inside=inside)
 
     def kill(self, name: str) -> None:
         """At once, as a power cut would."""
@@ -64,16 +86,17 @@ class Machine:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
+    def kill_all(self, name: str) -> None:
+        """A site with its SuperNode and its worker, at one moment."""
+        children = [self.find_child(name, what) for what in ("supernode", "worker")]
+        process = self._processes.pop(name)
+        for pid in (process.pid, *children):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
     def kill_worker(self, name: str) -> None:
         """Only the process that does a site's work."""
-        for worker in self.workers(name):
-            os.kill(worker, signal.SIGKILL)
-
-    def workers(self, name: str) -> list[int]:
-        """The process that does a site's work, if it is there."""
-        parent = self._processes[name].pid
-        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        return [int(c) for c in children if b"fedaction.runs.worker" in Path(f"/proc/{c}/cmdline").read_bytes()]
+        os.kill(self.find_child(name, "worker"), signal.SIGKILL)
 
     @contextmanager
     def slow(self, name: str, work: float = 0.2, rest: float = 1.0) -> Generator[None]:
@@ -82,7 +105,7 @@ class Machine:
 
         def hold() -> None:
             while not over.wait(work):
-                stopped = [worker for worker in self.workers(name) if _send(worker, signal.SIGSTOP)]
+                stopped = [worker for worker in self.find_children(name, "worker") if _send(worker, signal.SIGSTOP)]
                 over.wait(rest)
                 for worker in stopped:
                     _send(worker, signal.SIGCONT)
@@ -95,27 +118,59 @@ class Machine:
             over.set()
             thread.join()
 
+    def find_child(self, name: str, what: str) -> int:
+        """The process id of a site's "supernode" or "worker", or of the server's "superlink"."""
+        found = self.find_children(name, what)
+        assert found, f"{name} has no {what}; {self.tell()}"
+        return found[0]
+
+    def find_children(self, name: str, what: str) -> list[int]:
+        """The same, if it is there."""
+        parent, found = self._processes[name].pid, list[int]()
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+            if what.encode() in words or f"fedaction.runs.{what}".encode() in words:
+                found.append(int(child))
+        return found
+
+    def read_log(self, name: str) -> str:
+        """What a site or the server has said."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for_text(self, name: str, text: str, count: int = 1, seconds: float = 600) -> None:
+        """Until a site or the server has said something so often."""
+        self.wait(lambda _: self.read_log(name).count(text) >= count, seconds)
+
+    def stop_in_training(self, name: str, round: int) -> int:
+        """Pauses a site's worker in the middle of a round's training; its process id."""
+        self.wait_for_text(name, f"round {round}: training")
+        pid = self.find_child(name, "worker")
+        os.kill(pid, signal.SIGSTOP)
+        assert f"round {round}: trained" not in self.read_log(name), "it was too quick; give it more epochs"
+        return pid
+
     def news(self) -> list[dict[str, Any]]:
         path = self.run / "news.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
 
-    def wait(self, until: Callable[[list[dict[str, Any]]], bool], seconds: float = 240) -> list[dict[str, Any]]:
+    def wait(self, until: Callable[[list[dict[str, Any]]], bool], seconds: float = 600) -> list[dict[str, Any]]:
         """The news, as soon as they are as a test wants them."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             news = self.news()
             if until(news):
                 return news
-            if news and news[-1]["kind"] == "failed":
+            if len(news) > self._old and news[-1]["kind"] == "failed":
                 break
-            time.sleep(0.2)
+            time.sleep(0.1)
         raise AssertionError(self.tell())
 
     def wait_for_round(self, round: int, seconds: float = 240) -> None:
         self.wait(lambda news: any(line["kind"] == "round" and line["round"] >= round for line in news), seconds)
 
-    def finish(self, seconds: float = 240) -> None:
+    def finish(self, seconds: float = 600) -> None:
         self.wait(lambda news: bool(news) and news[-1]["kind"] == "done", seconds)
         assert self._processes["server"].wait(60) == 0, self.tell()
 
@@ -129,11 +184,15 @@ class Machine:
         texts = [f"--- {path}\n{path.read_text(errors='replace')[-3000:]}" for path in logs]
         return "\n".join([*map(str, self.news()), *texts])
 
-    def _start(self, label: str, *command: str) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    def end_status(self, seconds: float = 600) -> int:
+        """The status that the server ends with."""
+        return self._processes.pop("server").wait(seconds)
+
+    def _start(self, label: str, *command: str, inside: Sequence[str] = ()) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), **self.environment}
         with (self.folder / f"{label}.log").open("ab") as log:
             self._processes[label] = subprocess.Popen(
-                [sys.executable, "-c", "from fedaction.cli import main; main()", *command],
+                [*inside, sys.executable, "-c", "from fedaction.cli import main; main()", *command],
                 env=environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -14,7 +14,7 @@ from fedaction.cli import app
 from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Front, open_envelope
 from fedaction.engines.flower.exchange import Bounce, Exchange, NobodyLeftError, Patience
 from fedaction.engines.flower.keep import LostError, SiteStore
-from fedaction.engines.flower.server import FlowerEngine
+from fedaction.engines.flower.server import FlowerEngine, QuorumError
 from fedaction.engines.flower.site import Site
 from fedaction.engines.messages import MOST_BYTES, pack, unpack
 from fedaction.evaluation.site import Evaluation, Question
@@ -224,6 +224,17 @@ def test_a_straggler_fails_and_one_who_vanished_comes_back_as_another_node(house
         house.train()
 
 
+def test_too_few_answers_end_the_training_and_say_whose_are_missing(house):
+    house.engine = FlowerEngine(house.exchange, quorum=0.6)
+    house.post.gone.add(102)
+    assert [bool(update.fault) for update in house.train()] == [False, True, False]
+    house.post.gone.add(103)
+    with pytest.raises(QuorumError) as error:
+        house.train()
+    said = str(error.value)
+    assert "1 of 3 sites answered" in said and "'gym' has been away" in said and "'home' has been away" in said
+
+
 def test_one_name_is_one_site_with_the_data_it_joined_with(house, paths, tmp_path):
     house.sites[301] = Site("gym", tmp_path / "impostor", SiteWorkshop("gym", paths["gym"], "cpu"))
     house.sites[302] = Site("late", tmp_path / "late", SiteWorkshop("late", paths["gym"], "cpu"))
@@ -344,6 +355,8 @@ def test_other_machines_and_open_traffic_are_refused(monkeypatch):
         (("join", "127.0.0.1:8000", "--data", ".", "--name", "../x", "--insecure"), "use letters"),
         (("serve", "fsar/demo"), "or --insecure"),
         (("serve", "fsar/demo", "--insecure", "--out", "unused"), "data = 'stage'"),
+        (("serve", "fsar/demo", "--insecure", "--host", "localhost.example"), "another machine"),
+        (("serve", "fsar/demo", "--keys", ".", "--host", "10.0.0.7"), "say --host 0.0.0.0"),
     ):
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 2 and reason in " ".join(result.stderr.split()), result.stderr

@@ -50,3 +50,41 @@ def test_bytes_come_through_a_record_as_they_were():
 
     content = bytes(range(256)) * 50_000  # more than one of Flower's pieces
     assert unwrap(wrap(content)) == content and unwrap(RecordDict()) == b""
+
+
+def test_a_heartbeat_can_be_set_within_what_flower_takes():
+    from flwr.supercore import heartbeat
+    from flwr.supernode import fleet_http_connection
+
+    from fedaction.engines.flower.node import set_heartbeat
+
+    before = heartbeat.HEARTBEAT_DEFAULT_INTERVAL
+    try:
+        assert before == fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL == 30
+        assert set_heartbeat(12) and fleet_http_connection.HEARTBEAT_DEFAULT_INTERVAL == 12
+        assert "heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL" in inspect.getsource(fleet_http_connection)
+        assert "HEARTBEAT_DEFAULT_INTERVAL - HEARTBEAT_CALL_TIMEOUT" in inspect.getsource(heartbeat)
+        with pytest.raises(ValueError, match="10 s at least"):
+            set_heartbeat(9)
+    finally:
+        set_heartbeat(before)
+
+
+def test_a_node_that_was_started_again_is_missed_once():
+    from flwr.proto.node_pb2 import NodeInfo
+
+    from fedaction.engines.flower.post import FlowerPost
+
+    class Grid:
+        nodes: tuple[NodeInfo, ...] = ()
+
+        def get_nodes(self) -> tuple[NodeInfo, ...]:
+            return self.nodes
+
+    grid = Grid()
+    post = FlowerPost(grid)
+    old, other = (NodeInfo(node_id=number, last_activated_at="10:00") for number in (7, 8))
+    grid.nodes = (old, other)
+    assert post.nodes() == post.nodes() == {7, 8}
+    grid.nodes = (NodeInfo(node_id=7, last_activated_at="10:05"), other)
+    assert [post.nodes() for _ in range(3)] == [{8}, {7, 8}, {7, 8}]

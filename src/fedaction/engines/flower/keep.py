@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
 from pathlib import Path
 
 from fedaction.engines.messages import Message, MessageError
@@ -69,13 +68,6 @@ class SiteStore:
         for job in self.jobs():
             if job < before:
                 self._path(job).unlink(missing_ok=True)
-
-    def free(self) -> int:
-        """Bytes that the disk has left."""
-        place = self._folder
-        while not place.exists():
-            place = place.parent
-        return shutil.disk_usage(place).free
 
     def _path(self, job: int) -> Path:
         return self._folder / f"job-{job:09d}.kept"

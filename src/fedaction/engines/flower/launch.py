@@ -20,9 +20,13 @@ from typing import IO
 from urllib.error import URLError
 from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, build_opener
 
+from fedaction.engines.flower.node import PARENT
 from fedaction.federation.files import read_json, write_atomically, write_json
 
 _CONNECTION = "fedaction"
+_DATABASE = "superlink.db"
+_MADE = "superlink.made"  # in Flower's folder once a SuperLink has answered from its database
+_NODES = "nodes.json"
 _PROJECT = """\
 [project]
 name = "fedaction-run"
@@ -144,7 +148,7 @@ def start_superlink(
 ) -> subprocess.Popen[bytes]:
     """Starts a SuperLink whose memory is a file in `home`; without keys it is open to anybody."""
     command = ["superlink", "--host", host, "--port", str(port)]
-    command += ["--database", str(home / "superlink.db"), "--disable-runtime-dependency-installation"]
+    command += ["--database", str(home / _DATABASE), "--disable-runtime-dependency-installation"]
     if keys is None:
         command.append("--insecure")
     else:
@@ -154,7 +158,7 @@ def start_superlink(
 
 
 def wait_for_superlink(
-    process: subprocess.Popen[bytes], port: int, seconds: float = 60.0, keys: ServerKeys | None = None
+    process: subprocess.Popen[bytes], port: int, seconds: float = 180.0, keys: ServerKeys | None = None
 ) -> None:
     """Waits until a SuperLink on this machine answers; a ValueError where it ended, or does not."""
     handlers: list[BaseHandler] = [ProxyHandler({})]  # whatever proxy is set, this machine is not behind it
@@ -177,11 +181,18 @@ def wait_for_superlink(
 def open_superlink(
     home: Path, host: str, port: int, log: IO[bytes], keys: ServerKeys | None = None, tries: int = 4
 ) -> subprocess.Popen[bytes]:
-    """Starts a SuperLink and waits until it answers; one that was there before may need seconds to leave its port."""
+    """Starts a SuperLink and waits until it answers; one that was there before may need seconds to leave its port.
+
+    One that was killed while it made its database has left one that no other can open: it is made anew.
+    """
     for left in reversed(range(tries)):
+        if not (home / _MADE).exists():
+            for path in (home / _NODES, *home.glob(f"{_DATABASE}*")):  # the numbers are those of that database
+                path.unlink(missing_ok=True)
         process = start_superlink(home, host, port, log, keys)
         try:
             wait_for_superlink(process, port, keys=keys)
+            (home / _MADE).touch()
             return process
         except ValueError:
             stop(process)
@@ -209,7 +220,7 @@ def register(home: Path, keys: ServerKeys) -> dict[str, str]:
 
     Flower tells a key's number once: it is kept in `home`, beside the SuperLink's memory.
     """
-    path = home / "nodes.json"
+    path = home / _NODES
     known: dict[str, str] = read_json(path) if path.exists() else {}  # numbers by key
     for site in keys.sites().values():
         key = " ".join(site.read_text(encoding="utf-8").split()[:2])
@@ -309,7 +320,7 @@ def _start(command: list[str], home: Path, log: IO[bytes]) -> subprocess.Popen[b
     home.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "fedaction.engines.flower.node", *command],
-        env=flower_environment(home),
+        env={**flower_environment(home), PARENT: str(os.getpid())},
         stdout=log,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,

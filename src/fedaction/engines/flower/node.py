@@ -1,9 +1,10 @@
 """Flower's long processes, as `fedaction serve` and `join` start them: `python -m THIS_MODULE ROLE ...`.
 
-ROLE is superlink or supernode; what follows is what Flower's own commands take. Three things differ. They end when
-whoever started them is gone. A SuperNode sends every answer at once (`flush_replies`). And it looks for messages more
-often: Flower's sleeps 3 s between two looks, which a round of small work would consist of; the environment variable
-FEDACTION_POLL says how many seconds it sleeps here (default 0.3).
+ROLE is superlink or supernode; what follows is what Flower's own commands take. Some things differ. They end when
+whoever started them is gone. A SuperNode sends every answer at once (`flush_replies`), and ends when a thread of it
+has failed (`end_with_threads`). And it looks for messages more often: Flower's sleeps 3 s between two looks, which a
+round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps here
+(default 0.3). FEDACTION_HEARTBEAT is the time in which it shows that it is there (see `set_heartbeat`).
 """
 
 # Flower is an extra, which a type checker need not find.
@@ -22,6 +23,10 @@ from typing import Any
 
 POLL = "FEDACTION_POLL"
 """The environment variable: seconds between two looks for messages."""
+PARENT = "FEDACTION_PARENT"
+"""The environment variable: the process that started this one, which may be gone before this one can look."""
+HEARTBEAT = "FEDACTION_HEARTBEAT"
+"""The environment variable: seconds in which a SuperNode shows at least once that it is there, 10 or more."""
 
 
 class ShortSleeps:
@@ -67,9 +72,41 @@ def flush_replies(pull: Callable[..., int | None]) -> Callable[..., int | None]:
     return fetch
 
 
+def set_heartbeat(seconds: float) -> bool:
+    """Has a SuperNode in this process promise to show that it is there every so many seconds; Flower's are 30.
+
+    A SuperLink takes it for gone after twice that time, and takes 10 s at least. Returns whether it can be set.
+    """
+    from flwr.common.constant import HEARTBEAT_MIN_INTERVAL
+    from flwr.supercore import heartbeat
+    from flwr.supernode import fleet_http_connection
+
+    if seconds < HEARTBEAT_MIN_INTERVAL:
+        raise ValueError(f"{HEARTBEAT}={seconds:g}: Flower takes {HEARTBEAT_MIN_INTERVAL} s at least")
+    modules: tuple[Any, ...] = (heartbeat, fleet_http_connection)  # one waits so long, the other says so
+    if not all(hasattr(module, "HEARTBEAT_DEFAULT_INTERVAL") for module in modules):
+        return False
+    for module in modules:
+        module.HEARTBEAT_DEFAULT_INTERVAL = seconds
+    return True
+
+
+def end_with_threads() -> None:
+    """Ends this process when one of its threads has failed: a SuperNode whose heart has stopped looks alive here.
+
+    Whoever started it starts it again.
+    """
+
+    def end(failed: threading.ExceptHookArgs) -> None:
+        threading.__excepthook__(failed)
+        os._exit(1)
+
+    threading.excepthook = end
+
+
 def end_with_parent() -> None:
     """Ends this process soon after the one that started it, however that ended."""
-    parent = os.getppid()
+    parent = int(os.environ.get(PARENT, os.getppid()))
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -95,7 +132,10 @@ def main() -> None:
     from flwr.supernode import start_client_internal
     from flwr.supernode.cli import flower_supernode
 
+    end_with_threads()
     shorten_backoff()
+    if HEARTBEAT in os.environ:
+        set_heartbeat(float(os.environ[HEARTBEAT]))
     start_client_internal._pull_and_store_message = flush_replies(start_client_internal._pull_and_store_message)
     start_client_internal.time = ShortSleeps(max(0.01, float(os.environ.get(POLL, "0.3"))))
     flower_supernode()

@@ -42,10 +42,18 @@ class FlowerPost:
         """`lifetime`: seconds after which Flower drops a message that nobody fetched."""
         self._grid, self._lifetime = grid, lifetime
         self._sent: dict[str, int] = {}
+        self._started: dict[int, str] = {}
 
     def nodes(self) -> set[int]:
-        """See `Post.nodes`."""
-        return set(self._grid.get_node_ids())
+        """See `Post.nodes`.
+
+        A node that was started again since the last look is left out once: what it had been asked went with it, and
+        one that has a key keeps its number.
+        """
+        started = {int(node.node_id): str(node.last_activated_at) for node in self._grid.get_nodes()}
+        same = {node for node, moment in started.items() if self._started.get(node, moment) == moment}
+        self._started = started
+        return same
 
     def send(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
         """See `Post.send`."""

@@ -25,6 +25,10 @@ _MOST_WORD = 100  # characters of a number's name
 _JOB = "job"
 
 
+class QuorumError(RuntimeError):
+    """Too few sites did their work for a round to count, who did not, and why."""
+
+
 class Receipts(LocalStore):
     """What the server knows of LOCAL tensors at sites: after which job each client's were left, no tensor itself.
 
@@ -72,9 +76,23 @@ class FlowerEngine:
     Is a `LiveEngine` as well: jobs may also be sent one by one, and a test of all sites be begun and not waited for.
     """
 
-    def __init__(self, exchange: Exchange, history: int = 4, observers: Sequence[Observer] = ()) -> None:
-        """`history`: see `Receipts`; `observers` see every sound update."""
-        self._exchange, self._observers = exchange, observers
+    def __init__(
+        self,
+        exchange: Exchange,
+        history: int = 4,
+        quorum: float | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """Prepares an engine.
+
+        Args:
+            exchange: with the sites.
+            history: see `Receipts`.
+            quorum: the share of the sites asked that must answer; with fewer, training is a QuorumError: sites that
+                are away come back, and a run need not spend its rounds waiting for them. None: any number.
+            observers: see every sound update.
+        """
+        self._exchange, self._quorum, self._observers = exchange, quorum, observers
         self.store = Receipts(history)
         self._asked: dict[tuple[str, Kind], Job] = {}  # what `send` and `begin_test` put under way
         self._came: deque[tuple[Job, Envelope | Failure]] = deque()
@@ -85,6 +103,7 @@ class FlowerEngine:
         asked = list(jobs)
         requests = (self._request(job, "train", (), tree_bytes(job.payload) + _SLACK) for job in asked)
         answers = deque(self._exchange.ask(requests))
+        self._count(asked, answers)
         for job in asked:
             yield self._read_update(job, answers.popleft())
 
@@ -153,6 +172,18 @@ class FlowerEngine:
 
     def close(self) -> None:
         """See `Engine.close`."""
+
+    def _count(self, jobs: Sequence[Job], answers: Iterable[Envelope | Failure]) -> None:
+        """Ends training where too few have answered; nothing of such a round is kept."""
+        failed = [answer.text for answer in answers if isinstance(answer, Failure)]
+        if self._quorum is None or not failed:
+            return
+        came = len(jobs) - len(failed)
+        if not came or came < self._quorum * len(jobs):
+            raise QuorumError(
+                f"round {jobs[0].round}: {came} of {len(jobs)} sites answered, fewer than the quorum "
+                f"({self._quorum:.0%}): {'; '.join(failed)}. See to them, then resume: nothing is lost"
+            )
 
     def _request(self, job: Job, kind: Kind, more: tuple[bytes, ...], limit: int) -> Request:
         basis, oldest = self.store.basis(job.client), self.store.oldest(job.client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
@@ -22,10 +23,10 @@ from fedaction.engines.flower.keep import SiteStore
 from fedaction.engines.messages import MOST_BYTES, MessageError, pack, unpack
 from fedaction.engines.store import LocalState
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Question
-from fedaction.federation.files import write_atomically
+from fedaction.federation.files import free_bytes, write_atomically
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job
-from fedaction.federation.tree import Tree, largest_values
+from fedaction.federation.tree import Leaf, Tree, largest_values
 from fedaction.methods.base import Method
 
 REPORTS: dict[str, str] = {
@@ -42,6 +43,8 @@ _EMPTY_RUN = "0" * 32
 _MOST_RECIPE = 256 << 10
 _MOST_MEMBERS = 100_000
 _MOST_EPOCHS = 10_000
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_STATES = 4  # of LOCAL tensors that a disk must have room for when a run begins
 
 
 class SiteError(ValueError):
@@ -118,7 +121,8 @@ class Site:
         except ValueError as error:
             text = str(error)
         except OSError as error:  # whose text would tell where files lie
-            text = f"this site's disk or network failed: {error.strerror or type(error).__name__}"
+            full = "is full" if error.errno in _FULL else "or network failed"
+            text = f"this site's disk {full}: {error.strerror or type(error).__name__}"
         except Exception as error:  # a fault of ours must not end the site; its owner sees all of it
             text = f"work failed at this site with {type(error).__name__}; its log says more"
             self._log(f"{type(error).__name__}: {error}")
@@ -180,10 +184,21 @@ class Site:
         run.method, run.engine = self._workshop.build(run.recipe, run.data, members)
         plan = run.method.plan(run.data.info)
         kept = [name for name, scope in plan.scopes.items() if scope is Scope.LOCAL]
+        self._check_disk(plan.leaves, kept)
         self._log(
             f"{run.recipe.get('method')} with {len(members)} sites: each round {len(plan.shared)} tensors "
             f"({plan.traffic:,} bytes) come and go; {len(kept)} tensors stay here"
         )
+
+    def _check_disk(self, leaves: Mapping[str, Leaf], kept: Sequence[str]) -> None:
+        """Refuses a run that the disk has no room for, before there is work to lose."""
+        sizes = {name: math.prod(leaf.shape) * leaf.dtype.itemsize for name, leaf in leaves.items()}
+        wanted, free = _STATES * sum(sizes[name] for name in kept) + sum(sizes.values()), free_bytes(self._folder)
+        if free < wanted:
+            raise SiteError(
+                f"this site's disk is full: {free:,} bytes are free, and its own tensors and network in this run "
+                f"need about {wanted:,}; it takes part as soon as there is room"
+            )
 
     def _read_job(self, run: _Session, content: bytes) -> Job:
         """A job, if it is this client's and its tensors are those that the method shares."""
@@ -223,13 +238,14 @@ class Site:
 
     def _train(self, run: _Session, job: Job, oldest: int) -> bytes:
         assert run.engine is not None
+        self._log(f"round {job.round}: training from version {job.version}")
         (update,) = run.engine.train([job])
         kept = run.engine.store.pending(self.name)
+        run.store.forget(oldest)  # first: a full disk may then have room
         if kept and not update.fault:
             run.store.write(job.occasion, kept)  # before the update leaves: what is combined must not be lost
-        run.store.forget(oldest)
         run.engine.drop([self.name])
-        self._log(f"round {job.round}: trained from version {job.version}")
+        self._log(f"round {job.round}: trained")
         return pack(update if "training" in self._reports else replace(update, metrics={}))
 
     def _evaluate(self, run: _Session, job: Job, question: Question) -> bytes:

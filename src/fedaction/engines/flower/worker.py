@@ -70,15 +70,19 @@ class Worker:
         """
         request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP], agentapp_fab_hashes=[])
         task: _Task | None = None
+        told = False
         while not until():
             try:
                 acquired = self._client.AcquireTask(request)
+                told = False
                 if acquired.HasField("task") and acquired.token:
                     if task is not None:
                         task.leave()
                     task = _Task(self._connect(RuntimeTokenHttpInterceptor(acquired.token)))
             except (httpx.HTTPError, RuntimeError) as error:
-                self._log(f"the SuperNode does not answer: {type(error).__name__}: {error}")
+                if not told:
+                    self._log(f"the SuperNode does not answer: {type(error).__name__}: {error}")
+                told = True
             if task is None:
                 time.sleep(self._poll)
             elif task.fetched.wait(self._poll):
@@ -131,9 +135,11 @@ class _Task:
             push_message(self._client, reply, context)
             status, details = SubStatus.COMPLETED, ""
         finally:
-            push_task_output(client=self._client, context=context, sub_status=status, details=details)
-            self.leave()
-            self._client.close()
+            try:
+                push_task_output(client=self._client, context=context, sub_status=status, details=details)
+            finally:
+                self.leave()
+                self._client.close()
 
     def leave(self) -> None:
         """Nobody waits for it any more; Flower notices that its heart has stopped."""
