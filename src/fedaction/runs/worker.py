@@ -10,7 +10,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from fedaction.engines.base import choose_device
 from fedaction.engines.flower.envelope import Name
+from fedaction.engines.flower.limits import Limits
 from fedaction.engines.flower.site import REPORTS, Site
 from fedaction.runs.sites import SiteWorkshop
 
@@ -34,6 +36,8 @@ class SiteSettings(BaseModel):
     """auto, cpu or cuda."""
     reports: tuple[str, ...] = tuple(REPORTS)
     """What it tells."""
+    limits: Limits = Limits()
+    """What a server may ask of it at most."""
 
 
 def main() -> None:
@@ -57,8 +61,10 @@ def main() -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
     parent = os.getppid()
-    workshop = SiteWorkshop(settings.name, settings.data, settings.device)
-    site = Site(settings.name, settings.state, workshop, settings.reports, log)
+    if choose_device(settings.device).type == "cpu":  # a GPU's driver reserves more addresses than there is memory
+        settings.limits.bound_memory()
+    workshop = SiteWorkshop(settings.name, settings.data, settings.device, settings.limits)
+    site = Site(settings.name, settings.state, workshop, settings.reports, log, settings.limits)
     worker = Worker(settings.address, settings.secret.read_bytes(), site.answer, log)
     log(f"{settings.name} is ready")
     try:
