@@ -87,6 +87,8 @@ def write_stage_videos(
     """
     from fedaction.data.clips.write import write_clip  # PyAV, which is not always installed
 
+    if there := [name for name in names if (folder / name).exists()]:
+        raise ValueError(f"{folder / there[0]} is there already; nothing was written. Choose another folder")
     places = len(names)
     clients = stage_video(
         clients=places,

@@ -13,6 +13,10 @@ from fedaction.data.signals.imports import SignalOptions, import_signals
 from fedaction.engines.flower.envelope import Kind
 from fedaction.engines.flower.exchange import Bounce
 from fedaction.engines.flower.site import Site
+from fedaction.federation.seeds import generator
+from fedaction.models.files import clip_card, save_model
+from fedaction.models.layers import initialise
+from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.recipe import Recipe, parse_recipe
 from fedaction.runs.sites import SiteWorkshop
 from fedaction.runs.study import load_clients
@@ -94,6 +98,20 @@ def make_video_recipe(paths: dict[str, Path], method: str, **more: Any) -> Recip
         **{"controls": [], **network, **more},
     }
     return parse_recipe(values)
+
+
+def make_model(folder: Path) -> str:
+    """A model file for the classes of one of the two places, with values that no seed would give."""
+    network = ResNet3D(classes=2, width=2, stem_frames=3, pool=False)
+    for name, part in network.named_modules():
+        initialise(part, generator(77, name))
+    for name, buffer in network.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            buffer.uniform_(0.5, 1.5, generator=generator(78, name))
+    save_model(
+        folder / "model.safetensors", network, clip_card(classes=("down", "right"), frames=4, resize=20, crop=16)
+    )
+    return str(folder / "model.safetensors")
 
 
 def make_features(folder: Path) -> dict[str, Path]:

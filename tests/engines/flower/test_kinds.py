@@ -18,12 +18,8 @@ from fedaction.engines.flower.site import Site
 from fedaction.engines.messages import MOST_BYTES, MessageError, unpack
 from fedaction.federation.progress import Quiet
 from fedaction.federation.scope import Scope
-from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import tree_bytes
-from fedaction.models.files import clip_card, save_model
-from fedaction.models.layers import initialise
-from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import load_recipe
 from fedaction.runs.remote import Roll, carry_out, open_run
@@ -34,6 +30,7 @@ from tests.engines.flower.places import (
     HousePost,
     make_feature_recipe,
     make_features,
+    make_model,
     make_recipe,
     make_sites,
     make_stores,
@@ -51,16 +48,7 @@ def videos(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model file for the classes of one of the two places, with values that no seed would give."""
-    network = ResNet3D(classes=2, width=2, stem_frames=3, pool=False)
-    for name, part in network.named_modules():
-        initialise(part, generator(77, name))
-    for name, buffer in network.named_buffers():
-        if name.endswith(("running_mean", "running_var")):
-            buffer.uniform_(0.5, 1.5, generator=generator(78, name))
-    path = tmp_path_factory.mktemp("model") / "model.safetensors"
-    save_model(path, network, clip_card(classes=("down", "right"), frames=4, resize=20, crop=16))
-    return str(path)
+    return make_model(tmp_path_factory.mktemp("model"))
 
 
 def run_both(recipe, paths, folder):
