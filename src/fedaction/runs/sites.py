@@ -20,7 +20,7 @@ from fedaction.federation.settings import FILE, RecipeError, Settings
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree
 from fedaction.methods import METHODS
-from fedaction.methods.base import Method
+from fedaction.methods.base import Method, blank
 from fedaction.methods.central import Pooled
 from fedaction.methods.start import precompute_frozen
 from fedaction.runs.assembly import Assembly
@@ -174,7 +174,7 @@ class SiteWorkshop:
         """The method over some clients, this site among them, if its network is not too large here."""
         method = recipe.kinds[recipe.run.method](members, recipe.methods[recipe.run.method])
         with self.limits.bound_networks():
-            method.build(method.clients[self.name])
+            blank(method, method.clients[self.name])
         method.installed = install.tensors
         return method
 
