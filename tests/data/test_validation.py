@@ -65,3 +65,13 @@ def test_who_has_one_sample_trains_on_it():
     assert held[0].validation is None and both(held[1])[0] != []
     with pytest.raises(ValueError, match="no client has training samples to spare"):
         hold_validation([one], 0.5, seed=0)
+
+
+def test_a_client_is_split_the_same_whoever_else_is_there():
+    people = tuple("pqrstuvwxy")
+    clients = [client("a", numbered(30, people)), client("b", numbered(20, people[3:])), client("c", numbered(12))]
+    together = hold_validation(clients, 0.3, seed=4)
+    for each, held in zip(clients, together, strict=True):
+        assert both(hold_validation([each], 0.3, seed=4)[0]) == both(held)
+    chosen = {both(hold_validation([clients[0]], 0.1, seed)[0])[1][0] for seed in range(20)}
+    assert len(chosen) > 3  # by the seed, not by the alphabet

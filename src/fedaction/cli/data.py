@@ -294,14 +294,30 @@ def data_prepare(
     say(str(summary))
 
 
+class _Staged(StrEnum):
+    """What the synthetic places record."""
+
+    skeleton = "skeleton"
+    video = "video"
+    features = "features"
+
+
 @data_app.command("stage")
 def data_stage(
     to: Annotated[Path, typer.Option("--out", help="Where the datasets go, each in a folder of its own.")],
+    kind: Annotated[
+        _Staged, typer.Option(help="What is recorded: skeletons, video, or features of one modality at each place.")
+    ] = _Staged.skeleton,
     seed: Annotated[int, typer.Option(min=0, help="Of the synthetic world.")] = 0,
 ) -> None:
-    """Make datasets to try things with: synthetic skeletons of three places, each with its own device and actions."""
-    from fedaction.stage.stores import write_stage_stores
+    """Make datasets to try things with, of three synthetic places, each with its own people and device."""
+    from fedaction.stage.stores import write_stage_features, write_stage_stores, write_stage_videos
 
+    write = {
+        _Staged.skeleton: write_stage_stores,
+        _Staged.video: write_stage_videos,
+        _Staged.features: write_stage_features,
+    }[kind]
     with exit_on_refusal():
-        for path in write_stage_stores(to, seed=seed).values():
+        for path in write(to, seed=seed).values():
             say(str(path))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,7 +31,10 @@ def join(
     address: Annotated[str, typer.Argument(help="The server's HOST:PORT.")],
     data: Annotated[
         Path,
-        typer.Option(help="This site's data, skeletons or signals, as `fedaction data import` made it."),
+        typer.Option(
+            help="This site's data: skeletons or signals as `fedaction data import` made them, features as "
+            "`fedaction features` did, or a folder with a folder of videos for each class."
+        ),
     ],
     name: Annotated[str, typer.Option(help="What this site is called; no other may be called the same.")],
     reports: Annotated[
@@ -41,6 +45,18 @@ def join(
         Path | None, typer.Option(help="Where it keeps its key and its own tensors; default: sites/NAME.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    parameters: Annotated[
+        int | None, typer.Option(min=1, help="The largest network that a server may ask for; default: 200 million.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="The largest batch that it may ask for; default: 1024 samples.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="The most epochs that it may ask for in a round; default: 100.")
+    ] = None,
+    memory: Annotated[
+        float | None, typer.Option(min=0.1, help="GiB that the work here may take; default: 80 % of this machine's.")
+    ] = None,
     keys: KeysOption = None,
     insecure: InsecureFlag = False,
 ) -> None:
@@ -64,6 +80,8 @@ def join(
     with exit_on_refusal():
         home = state or Path("sites") / name
         told = tuple(word.strip() for word in reports.split(",") if word.strip())
+        asked = {"parameters": parameters, "batch": batch, "epochs": epochs, "memory": memory}
+        limits = {key: value for key, value in asked.items() if value is not None}
         _say_what_leaves(data, name, told)
         home.mkdir(parents=True, exist_ok=True)
         home.chmod(0o700)
@@ -75,36 +93,46 @@ def join(
                 "keeps: make room, or say another --state"
             )
         with lock_folder(home):
-            _keep(address, data.resolve(), name, home.resolve(), told, device, own)
+            _keep(address, data.resolve(), name, home.resolve(), told, device, own, limits)
 
 
 def _say_what_leaves(data: Path, name: str, told: tuple[str, ...]) -> None:
     """Checks the data, and says in words what will leave this site."""
-    from fedaction.data.signals.store import SignalSet, is_signal_store, load_signals
-    from fedaction.data.store import load as load_store
+    from fedaction.data.holdings import look_at
     from fedaction.engines.flower.site import REPORTS
 
     unknown = [word for word in told if word not in REPORTS]
     if unknown:
         raise ValueError(f"--reports: {unknown[0]!r} is unknown; there are {', '.join(REPORTS)}")
-    store = load_signals(data) if is_signal_store(data) else load_store(data)
-    device = store.device or "no device name" if isinstance(store, SignalSet) else store.layout.name
-    people = f" of {len(set(store.subjects))} people" if store.subjects else ""
-    say(f"{name}: {len(store)} recordings{people}, {device}, {len(store.classes)} classes", err)
+    held = look_at(data)
+    people = f" of {held.people} people" if held.people else ""
+    say(f"{name}: {held.recordings} recordings{people}, {held.what}, {len(held.classes)} classes", err)
+    say(f"for recipes with {' or '.join(f'data = {kind!r}' for kind in held.suits)}", err)
     say("leaves this site, for the server:", err)
-    say(f"  once: its name, {device}, its classes ({', '.join(store.classes)}) and how many samples", err)
+    say(
+        f"  once: its name, what recorded it, its classes ({', '.join(held.classes)}), shape and number of samples",
+        err,
+    )
     say("  each round: the tensors that the run's method shares (how many bytes is said when it begins)", err)
     for word in told:
         say(f"  {word}: {REPORTS[word]}", err)
-    say("leaves this site, for the other sites: its name, layout and classes", err)
+    say("leaves this site, for the other sites: its name, layout, classes and the shape of samples", err)
     say("stays here: recordings, labels of single recordings, and all other tensors", err)
 
 
 def _keep(
-    address: str, data: Path, name: str, home: Path, told: tuple[str, ...], device: str, keys: SiteKeys | None
+    address: str,
+    data: Path,
+    name: str,
+    home: Path,
+    told: tuple[str, ...],
+    device: str,
+    keys: SiteKeys | None,
+    limits: Mapping[str, float],
 ) -> None:
     """Keeps a SuperNode and a worker running until this process is told to stop."""
     from fedaction.engines.flower.launch import free_port, start_supernode, stop
+    from fedaction.engines.flower.limits import Limits
     from fedaction.runs.worker import SiteSettings
 
     stopped = False
@@ -118,7 +146,14 @@ def _keep(
     port = free_port()
     secret = home / "worker.secret"
     settings = SiteSettings(
-        name=name, data=data, state=home, address=f"127.0.0.1:{port}", secret=secret, device=device, reports=told
+        name=name,
+        data=data,
+        state=home,
+        address=f"127.0.0.1:{port}",
+        secret=secret,
+        device=device,
+        reports=told,
+        limits=Limits.model_validate(limits),
     )
     (home / "worker.json").write_text(settings.model_dump_json(indent=1), encoding="utf-8")
 

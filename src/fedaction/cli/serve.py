@@ -74,7 +74,7 @@ def serve(
         load(trusted.check)
     announce("loading PyTorch and the recipe")
     from fedaction.runs.remote import ROLL, Roll, open_run
-    from fedaction.runs.sites import ELSEWHERE, PATHS
+    from fedaction.runs.sites import ELSEWHERE, PATHS, where
 
     with ExitStack() as stack:
         if (recipe / ROLL).is_file():
@@ -84,7 +84,7 @@ def serve(
 
             kind = {**load(read_recipe, recipe), **load(read_overrides, overrides)}.get("data", "")
             if kind in PATHS:  # where data lie is for each site to say
-                overrides = [*overrides, f'{PATHS[kind]}=["{ELSEWHERE}"]']
+                overrides = [*overrides, f"{PATHS[kind]}={json.dumps(where(kind, ELSEWHERE))}"]
             parsed = load(load_recipe, recipe, overrides)
             home = stack.enter_context(run_folder(folder, parsed.run.name))
             if home.exists() and (not home.is_dir() or not is_empty(home)):

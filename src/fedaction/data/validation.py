@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fedaction.data.client import ClientData
-from fedaction.federation.seeds import generator
+from fedaction.federation.seeds import derive, generator
 
 
 def hold_validation(clients: Iterable[ClientData], share: float, seed: int, unseen: str = "") -> list[ClientData]:
     """The clients with a share, 0 to 1, of their training samples as validation samples.
 
     Whole people where a client knows several, whole recordings where samples are clips; else samples, of each class
-    its share. A person whom several clients have seen is on the same side at all of them as far as shares allow.
-    `unseen` is left as it is: it does not train.
+    its share. Everybody's rank follows from the seed and their own name alone, so a client is split the same whoever
+    else is there, on a machine of its own too; and a person whom several clients have seen is on the same side at all
+    of them as far as shares allow. `unseen` is left as it is: it does not train.
     """
-    every = list(clients)
-    people = sorted({name for client in every for name in client.train.subjects})
-    order = torch.randperm(len(people), generator=generator(seed, "validation", "people")).tolist()
-    rank = dict(zip(people, order, strict=True))
-    held = [client if client.info.id == unseen else _hold(client, share, seed, rank) for client in every]
+    held = [client if client.info.id == unseen else _hold(client, share, seed) for client in clients]
     if not any(client.validation is not None for client in held):
         raise ValueError(f"validation = {share}: no client has training samples to spare; drop the key")
     return held
 
 
-def _hold(client: ClientData, share: float, seed: int, rank: Mapping[str, int]) -> ClientData:
+def _hold(client: ClientData, share: float, seed: int) -> ClientData:
     train, name = client.train, client.info.id
     if len(train) < 2:
         return client
     if len(set(train.subjects)) > 1:
-        away = _whole(train.subjects, sorted(set(train.subjects), key=rank.__getitem__), share)
+        people = sorted(
+            set(train.subjects), key=lambda person: (derive(seed, "validation", "person", person), person)
+        )
+        away = _whole(train.subjects, people, share)
     elif train.recording is not None and len(train.recording.unique()) > 1:
         numbers = train.recording.unique()
         order = torch.randperm(len(numbers), generator=generator(seed, "validation", name))

@@ -109,6 +109,8 @@ class Method:
         """Args: everyone in the federation; settings of `settings_type`."""
         self.settings = settings
         self.clients = {client.id: client for client in clients}
+        self.installed: Tree = {}
+        """At a site of its own: what the server sent it to start from; all else follows from the seed."""
         self._plans: dict[tuple[object, ...], Plan] = {}
         self._parts: dict[tuple[object, ...], dict[str, Part]] = {}
         self._templates: dict[tuple[object, ...], nn.Module] = {}  # networks without values

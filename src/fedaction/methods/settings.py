@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fedaction.federation.settings import FILE, Settings
+
+Few = Annotated[int, Field(ge=1, le=1000)]
+"""A number of parts that a network has: a site builds what a server's recipe says, so there is a most."""
 
 
 class NetworkSettings(Settings):
@@ -24,9 +27,9 @@ class NetworkSettings(Settings):
     """3D ResNet: a model file to start from; its classifier is used only where it names the clients' classes."""
     model_last: int = Field(256, ge=0)
     """ST-GCN: channels of the very last unit; 0: as its block."""
-    model_units: tuple[PositiveInt, PositiveInt, PositiveInt] = (4, 3, 3)
+    model_units: tuple[Few, Few, Few] = (4, 3, 3)
     """Units in each block (MS-G3D has one)."""
-    model_scales: tuple[PositiveInt, PositiveInt] = (13, 6)
+    model_scales: tuple[Few, Few] = (13, 6)
     """MS-G3D: how many hops far its graph and its space-time windows reach, plus one."""
     model_projection: int = Field(128, ge=0)
     """Shared layer before the classifier; 0: none, the classifier reads the pooled features."""

@@ -17,7 +17,7 @@ from fedaction.data.samples import Examples, Samples, in_batches
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import ServerState
-from fedaction.federation.tree import tensors_of
+from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Method, blank
 from fedaction.methods.own import check_own, is_own, try_forward
 from fedaction.methods.settings import NetworkSettings
@@ -37,11 +37,11 @@ def fresh(method: Method, client: ClientInfo, seed: int) -> nn.Module:
     for name, part in module.named_modules():
         if not own or hasattr(part, "initialise"):
             initialise(part, generator(seed, "init", name))
-    if isinstance(method.settings, NetworkSettings):
-        tensors = tensors_of(module)
-        with torch.no_grad():
-            for name, tensor in pretrained_values(client, method.settings).items():
-                tensors[name].copy_(tensor)
+    given: Tree = pretrained_values(client, method.settings) if isinstance(method.settings, NetworkSettings) else {}
+    tensors = tensors_of(module)
+    with torch.no_grad():
+        for name, tensor in {**given, **method.installed}.items():
+            tensors[name].copy_(tensor)
     return module
 
 

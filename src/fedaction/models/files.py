@@ -168,6 +168,26 @@ def read_card(path: str | Path) -> tuple[Card, dict[str, Any] | None]:
         raise ModelFileError(f"{path} cannot be read as a .safetensors file: {error}") from None
 
 
+def describe_resnet(path: str | Path) -> str:
+    """What a model file says of its 3D ResNet, as JSON without a tensor; `shape_resnet` reads it elsewhere.
+
+    Where the network comes from (the card's provenance) is left out.
+    """
+    card, arguments = read_card(path)
+    if arguments is None:
+        raise ModelFileError(f"{path} holds a network for {card.input.kind}; needed is a 3D ResNet for video")
+    about = {"format": FORMAT, "architecture": "resnet3d", "arguments": arguments}
+    return json.dumps({**about, "card": card.model_copy(update={"provenance": {}}).model_dump()}, allow_nan=False)
+
+
+def shape_resnet(text: str, origin: str) -> tuple[ResNet3D, Card]:
+    """The 3D ResNet that `describe_resnet` has described, with shapes but without memory, and its card."""
+    card, arguments = _metadata(origin, {KEY: text})
+    if arguments is None:
+        raise ModelFileError(f"{origin} holds a network for {card.input.kind}; needed is a 3D ResNet for video")
+    return _build(origin, arguments, "meta"), card
+
+
 def load_model(path: str | Path) -> tuple[ResNet3D | Program, Card]:
     """A model file's network and card; anything wrong with the file is a ModelFileError."""
     try:

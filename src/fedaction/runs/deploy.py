@@ -231,11 +231,12 @@ class _Writer:
         return self._whole[info.architecture]
 
 
-def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> None:
-    """Writes what `build_model` gives, if anything."""
+def write_model(path: Path, recipe: Recipe, clients: Mapping[str, ClientInfo], server: ServerState) -> bool:
+    """Writes what `build_model` gives; False where that is nothing."""
     model = build_model(recipe, clients, server)
     if model is not None:
         save_model(path, *model)
+    return model is not None
 
 
 def build_model(

@@ -18,6 +18,7 @@ from fedaction.data.client import ClientInfo
 from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.envelope import Token, draw_token
 from fedaction.engines.flower.exchange import Exchange, Joined, NobodyLeftError, Patience, Post, splits_of
+from fedaction.engines.flower.install import installer
 from fedaction.engines.flower.server import FlowerEngine, QuorumError
 from fedaction.engines.messages import pack, unpack
 from fedaction.evaluation.divergence import Distances
@@ -28,7 +29,7 @@ from fedaction.federation.state import Job
 from fedaction.methods.base import Method
 from fedaction.runs.assembly import Assembled, make_rounds
 from fedaction.runs.checkpoint import RunState
-from fedaction.runs.deploy import INDEX
+from fedaction.runs.deploy import INDEX, SERVER, write_model
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.runs.sites import check_real, recipe_for_sites
@@ -189,6 +190,7 @@ class RemoteRun(SingleRun):
         kind, settings = recipe.kinds[recipe.run.method], recipe.methods[recipe.run.method]
         infos = [exchange.joined[name].info for name in sorted(exchange.joined)]
         assembly: Assembled = RemoteAssembly(recipe, kind(infos, settings), exchange)
+        exchange.install = installer(assembly.method, assembly.seed)
         self._prepare(recipe, assembly, folder, progress, ())
         self.rounds = make_rounds(recipe, self.federation, exchange.now)
 
@@ -232,7 +234,11 @@ class RemoteRun(SingleRun):
 
     def _write_models(self, state: RunState, engine: SimulatedEngine) -> None:
         left = "each site has its own network; the server's tensors are in checkpoints"
-        write_json(self.folder / INDEX, {"server": None, "clients": {}, "left_out": left})
+        described = self.assembly.described  # of video, a network that everybody shares is the server's to write
+        whole = self.recipe.run.data == "video" and write_model(
+            self.folder / SERVER, self.recipe, described, state.server
+        )
+        write_json(self.folder / INDEX, {"server": SERVER if whole else None, "clients": {}, "left_out": left})
 
 
 def open_run(recipe: Recipe, folder: Path, roll: Roll) -> Recipe:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedaction.engines.base import choose_device
 from fedaction.engines.flower.envelope import Name
+from fedaction.engines.flower.limits import Limits
 from fedaction.engines.flower.site import REPORTS, Site
 from fedaction.runs.sites import SiteWorkshop
 
@@ -37,6 +39,8 @@ class SiteSettings(BaseModel):
     """What it tells."""
     parent: int = Field(default_factory=os.getpid)
     """The process that starts it, without which it ends."""
+    limits: Limits = Limits()
+    """What a server may ask of it at most."""
 
 
 def main() -> None:
@@ -60,8 +64,10 @@ def main() -> None:
         with suppress(OSError):  # where its owner lets it write may be full, or gone
             print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
-    workshop = SiteWorkshop(settings.name, settings.data, settings.device)
-    site = Site(settings.name, settings.state, workshop, settings.reports, log)
+    if choose_device(settings.device).type == "cpu":  # a GPU's driver reserves more addresses than there is memory
+        settings.limits.bound_memory()
+    workshop = SiteWorkshop(settings.name, settings.data, settings.device, settings.limits)
+    site = Site(settings.name, settings.state, workshop, settings.reports, log, settings.limits)
     worker = Worker(settings.address, settings.secret.read_bytes(), site.answer, log)
     log(f"{settings.name} is ready")
     try:

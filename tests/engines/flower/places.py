@@ -6,21 +6,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from fedaction.data.features import FeatureSet, save_features
 from fedaction.data.signals.imports import SignalOptions, import_signals
 from fedaction.data.store import StoreWriter
 from fedaction.engines.flower.envelope import Kind, open_envelope
 from fedaction.engines.flower.exchange import Bounce
 from fedaction.engines.flower.site import Site
 from fedaction.engines.messages import MOST_BYTES, unpack
+from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job, Update
+from fedaction.models.files import clip_card, save_model
+from fedaction.models.layers import initialise
+from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.recipe import Recipe, parse_recipe
 from fedaction.runs.sites import SiteWorkshop
 from fedaction.runs.study import load_clients
 from fedaction.stage.federation import stage_federation
 from fedaction.stage.stores import PLACES, write_stage_stores
 from tests.conftest import TINY
+from tests.data.clips.made import write_video
 from tests.data.signals.made import phone_csv
 
 
@@ -74,6 +81,87 @@ def make_device_recipe(paths: dict[str, Path], method: str) -> Recipe:
         **{"method": method, "data": "signals", "signal_paths": [str(path) for path in paths.values()]},
         **{"signal_by": "dataset", "controls": [], "model_width": 4, "model_features": 6, "model_hidden": 8},
         **{"rounds": 2, "seeds": [4], "lr": 0.02, "batch_size": 8, "workers": 1, "device": "cpu"},
+    }
+    return parse_recipe(values)
+
+
+def make_videos(folder: Path) -> dict[str, Path]:
+    """Two places with a few tiny videos each, of classes of their own: a square that goes right, down or nowhere."""
+    paths: dict[str, Path] = {}
+    for place, classes, count in (("hall", ("right", "down"), 4), ("yard", ("down", "still"), 3)):
+        paths[place] = folder / "videos" / place
+        for name in classes:
+            step = {"right": (0, 1), "down": (1, 0), "still": (0, 0)}[name]
+            for number in range(count):
+                path = paths[place] / name / f"{number}.mp4"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pictures = [_square(place, number, n, step) for n in range(14)]
+                write_video(path, len(pictures), codec="mpeg4", size=(32, 32), pictures=pictures)
+    return paths
+
+
+def _square(place: str, number: int, frame: int, step: tuple[int, int]) -> Any:
+    """(32, 32, 3) uint8: a white square on the place's noise."""
+    picture = np.random.default_rng([number, len(place)]).integers(0, 80, (32, 32, 3), dtype=np.uint8)
+    top, left = ((number + frame * way) % 24 for way in step)
+    picture[top : top + 8, left : left + 8] = 255
+    return picture
+
+
+def make_video_recipe(paths: dict[str, Path], method: str, **more: Any) -> Recipe:
+    """A short run over those videos."""
+    network = {"backbone": "resnet3d", "classifier": "shared"} if method != "fedvssl" else {"clip_size": 16}
+    if method == "fedvssl":
+        network |= {"pretext": "speed", "clip_frames": 4, "speed_strides": [0, 1, 2], "speed_easy": [0, 1]}
+    values: dict[str, Any] = {
+        **{"method": method, "data": "video", "video_paths": [str(path) for path in paths.values()]},
+        **{"frames": 4 if method != "fedvssl" else 12, "video_side": 20, "video_crop": 16, "video_cache": "none"},
+        **{"model_width": 2, "rounds": 2, "seeds": [4], "lr": 0.02, "batch_size": 4, "workers": 1, "device": "cpu"},
+        **{"controls": [], **network, **more},
+    }
+    return parse_recipe(values)
+
+
+def make_model(folder: Path) -> str:
+    """A model file for the classes of one of the two places, with values that no seed would give."""
+    network = ResNet3D(classes=2, width=2, stem_frames=3, pool=False)
+    for name, part in network.named_modules():
+        initialise(part, generator(77, name))
+    for name, buffer in network.named_buffers():
+        if name.endswith(("running_mean", "running_var")):
+            buffer.uniform_(0.5, 1.5, generator=generator(78, name))
+    save_model(
+        folder / "model.safetensors", network, clip_card(classes=("down", "right"), frames=4, resize=20, crop=16)
+    )
+    return str(folder / "model.safetensors")
+
+
+def make_features(folder: Path) -> dict[str, Path]:
+    """A feature store at each of two places, of one modality each and of the same classes."""
+    paths: dict[str, Path] = {}
+    for modality, width in (("skeleton", 12), ("audio", 7)):
+        paths[modality] = folder / modality
+        rng = np.random.default_rng(width)
+        labels = np.arange(36) % 3
+        store = FeatureSet(
+            modality=modality,
+            x=(rng.normal(size=(36, width)) + labels[:, None]).astype(np.float32),
+            labels=labels.astype(np.int64),
+            classes=("a", "b", "c"),
+            subjects=tuple(f"{modality}-{number % 6}" for number in range(36)),
+            names=tuple(f"{modality}/{number}" for number in range(36)),
+            provenance={},
+        )
+        save_features(store, paths[modality])
+    return paths
+
+
+def make_feature_recipe(paths: dict[str, Path], method: str, **more: Any) -> Recipe:
+    """A short run over those features."""
+    values: dict[str, Any] = {
+        **{"method": method, "data": "features", "feature_paths": [str(path) for path in paths.values()]},
+        **{"feature_by": "dataset", "feature_deal": "all", "controls": [], "model_features": 6, "model_hidden": 8},
+        **{"rounds": 3, "seeds": [4], "lr": 0.02, "batch_size": 8, "workers": 1, "device": "cpu", **more},
     }
     return parse_recipe(values)
 

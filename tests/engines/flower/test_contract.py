@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from fedaction.cli import app
 from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Front, open_envelope
 from fedaction.engines.flower.exchange import Bounce, Exchange, NobodyLeftError, Patience
+from fedaction.engines.flower.install import installer
 from fedaction.engines.flower.keep import LostError, SiteStore
 from fedaction.engines.flower.server import FlowerEngine, QuorumError
 from fedaction.engines.flower.site import Site
@@ -110,6 +111,7 @@ class House:
         self.exchange.closed = True
         infos = [self.exchange.joined[name].info for name in sorted(self.exchange.joined)]
         self.method = self.recipe.kinds["fsar"](infos, self.recipe.methods["fsar"])
+        self.exchange.install = installer(self.method, 4)
         self.engine = FlowerEngine(self.exchange)
         self.server = initial_state(self.method, 4)
 

@@ -11,12 +11,24 @@ import pytest
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'fedaction[flower]'")
 
 from fedaction.cli.serve import SERVER_APP
+from fedaction.engines.flower.install import make_install
 from fedaction.engines.flower.launch import free_port, open_superlink, run_files, stop, submit
 from fedaction.federation.progress import Quiet
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.remote import Roll, open_run
 from fedaction.runs.single import SingleRun
-from tests.engines.flower.places import make_device_recipe, make_recipe, make_signals, make_stores, simulated
+from tests.engines.flower.places import (
+    make_device_recipe,
+    make_feature_recipe,
+    make_features,
+    make_model,
+    make_recipe,
+    make_signals,
+    make_stores,
+    make_video_recipe,
+    make_videos,
+    simulated,
+)
 from tests.engines.flower.processes import ROOT, Machine
 from tests.engines.flower.test_contract import compare
 from tests.test_docs import fenced_blocks, run_commands
@@ -24,10 +36,22 @@ from tests.test_docs import fenced_blocks, run_commands
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fsar", "fdarn"])
-def test_real_sites_come_to_the_simulated_run(tmp_path, method):
-    paths = make_signals(tmp_path) if method == "fdarn" else make_stores(tmp_path)
-    recipe = make_device_recipe(paths, method) if method == "fdarn" else make_recipe(paths, method)
+KINDS = {
+    "store": (make_stores, make_recipe),
+    "signals": (make_signals, make_device_recipe),
+    "video": (make_videos, make_video_recipe),
+    "features": (make_features, make_feature_recipe),
+}
+
+
+@pytest.mark.parametrize(
+    ("data", "method"),
+    [("store", "fedavg"), ("store", "fsar"), ("signals", "fdarn"), ("video", "fedvssl"), ("features", "fdarn")],
+)
+def test_real_sites_come_to_the_simulated_run(tmp_path, data, method):
+    make_places, make = KINDS[data]
+    paths = make_places(tmp_path)
+    recipe = make(paths, method)
     with Machine(tmp_path, paths, recipe) as machine:
         machine.serve("--sites", str(len(paths)))
         for name in paths:
@@ -39,6 +63,44 @@ def test_real_sites_come_to_the_simulated_run(tmp_path, method):
     assert result["engine"] == "flower" and set(result["clients"]) == set(paths)
     said = (tmp_path / f"{min(paths)}.log").read_text()
     assert "leaves this site" in said and "bytes) come and go" in said
+
+
+def test_frozen_stages_of_a_model_file_go_to_real_sites_once(tmp_path):
+    paths, model = make_videos(tmp_path), make_model(tmp_path)
+    recipe = make_video_recipe(paths, "fedavg", pretrained=model, model_frozen=3, video_fresh=False, rounds=4)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "2")
+        for name in paths:
+            machine.join(name, "--memory", "6")
+        machine.wait_for_round(1)
+        machine.kill("hall")
+        machine.join("hall")  # which has what it was sent on its disk
+        machine.finish()
+    SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()
+    compare(tmp_path / "simulated", machine.run)
+    infos = [client.info for client in simulated(recipe).values()]
+    method = recipe.kinds["fedavg"](infos, recipe.methods["fedavg"])
+    plan, once = method.plan(infos[0]), sum(len(make_install(method, info, 4).pack()) for info in infos)
+    wire = json.loads((machine.run / "wire.json").read_text())
+    assert plan.frozen_bytes and once < wire["sent"]["begin"] < once + 3 * 2000  # three times who else is there
+    rows = read_rows(machine.run / "metrics.jsonl")
+    down = sum(row.value or 0 for row in rows if row.name == "bytes_down")
+    assert down == 2 * (plan.frozen_bytes + 4 * plan.traffic)
+
+
+def test_a_site_refuses_what_is_over_its_limits_and_the_server_says_so(tmp_path):
+    paths = make_videos(tmp_path)
+    size = {"model_width": 16, "frames": 12, "video_side": 224, "video_crop": 224, "batch_size": 8}
+    recipe = make_video_recipe(paths, "fedavg", **size)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "1")
+        machine.join("hall", "--parameters", "1000000")
+        machine.wait(lambda news: any("more than the 1,000,000 parameters" in line["text"] for line in news))
+        machine.join("yard", "--memory", "0.7")  # of which torch takes a third, and a batch would take gigabytes
+        machine.wait(lambda news: any("needs more memory than this site has" in line["text"] for line in news))
+        machine.finish()  # without a single update
+    rows = read_rows(machine.run / "metrics.jsonl")
+    assert [row.value for row in rows if row.name == "combined"] == [0, 0]
 
 
 def test_a_site_and_the_server_app_are_killed_and_nothing_is_lost_or_done_twice(tmp_path):

@@ -70,8 +70,8 @@ class FeatureSource(_Features, PeopleSource):
     """What each store's clients are called; empty: its device or modality, or its folder where two share that."""
     feature_root: str = Field("", json_schema_extra=HOW)
     """Folder that holds a folder for each public dataset; empty: the environment variable FEDACTION_DATA."""
-    feature_by: Literal["subject", "equal"] = "subject"
-    """How a modality is dealt to clients: one client for each person, or equal shares of its samples."""
+    feature_by: Literal["subject", "dataset", "equal"] = "subject"
+    """What makes a client: a person, a store; or a modality's samples are dealt in equal shares."""
     feature_deal: Literal["alternate", "all"] = "alternate"
     """alternate: each person is in one modality only, in turn; all: everybody is in every modality."""
     feature_clients: int = Field(4, ge=1)

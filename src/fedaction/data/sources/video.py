@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedaction.data.client import ClientData
 from fedaction.data.clips.clients import By, Division, TestOn, divide_videos
@@ -102,6 +103,8 @@ class VideoSource(RecordedSource):
     """How the folder is laid out."""
     video_root: str = Field("", json_schema_extra=HOW)
     """The folder; empty: the dataset's own below the one that FEDACTION_DATA names."""
+    video_paths: tuple[str, ...] = ()
+    """In place of it: folders with a folder for each class, one client for each, as sites of their own would be."""
     video_fold: int = Field(1, ge=1, le=3)
     """UCF-101, HMDB-51: which of the official splits."""
     video_task: Literal["violence", "action"] = "violence"
@@ -117,10 +120,33 @@ class VideoSource(RecordedSource):
     video_cache: str = Field("", json_schema_extra=HOW)
     """Folder of decoded clips; empty: FEDACTION_CACHE, else ~/.cache/fedaction; none: they are not kept."""
 
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.video_paths and (self.video_root or self.video_set != "folders" or self.video_clients):
+            raise ValueError(
+                "video_paths makes a client of each folder, which has a folder for each class: leave out video_root, "
+                "video_set and video_clients"
+            )
+        names = [Path(path).name for path in self.video_paths]
+        if len(set(names)) != len(names):
+            raise ValueError(
+                f"video_paths: two of the folders {', '.join(names)} have one name; clients need their own"
+            )
+        return self
+
     @property
     def clip(self) -> tuple[int, int]:
         """See `Source.clip`."""
         return self.video_stride, self.video_side
+
+    def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
+        """See `Source.load`."""
+        clients: list[ClientData] = []
+        for path in self.video_paths:
+            one = self.model_copy(update={"video_root": path, "video_paths": ()})
+            pool = one.pool(seed, tell)
+            clients.append(self.describe(replace(pool, info=replace(pool.info, id=Path(path).name))))
+        return clients or super().load(seed, tell)
 
     def list_videos(self, seed: int) -> VideoSet:
         """See `RecordedSource.list_videos`."""
@@ -153,6 +179,8 @@ class VideoSource(RecordedSource):
         return pool
 
     def _root(self) -> Path:
+        if self.video_paths:
+            raise ValueError("video_paths are clients of a federation; one place has one folder: say video_root")
         if self.video_root:
             return Path(self.video_root)
         names = _VIDEO_FOLDERS.get(self.video_set, (self.video_set,))

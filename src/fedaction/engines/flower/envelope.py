@@ -59,6 +59,8 @@ class Front(BaseModel):
     """In an answer to "hello": the same as long as the site's samples are; says nothing about them."""
     splits: tuple[Literal["test", "validation"], ...] = Field(default=(), max_length=2, strict=False)
     """In an answer to "hello": what the client can be tested on."""
+    installed: str = Field(default="", max_length=64)
+    """In an answer to "hello": a digest of what the site was sent once in this run, and still has; "": nothing."""
 
 
 @dataclass(frozen=True)

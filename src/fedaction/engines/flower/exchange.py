@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from fedaction.data.client import ClientInfo
 from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Front, Kind, draw_token, open_envelope
+from fedaction.engines.flower.install import digest_install
 from fedaction.engines.flower.requests import (
     MOST_HELLO,
     Bounce,
@@ -28,6 +29,7 @@ from fedaction.engines.flower.site import pack_members
 from fedaction.engines.messages import MessageError, unpack
 
 _MOST_CLASSES = 100_000
+_WAYS: tuple[Kind, ...] = ("hello", "begin", "train", "evaluate", "end")
 
 
 @dataclass
@@ -70,11 +72,16 @@ class Exchange:
     """Whether nobody else may join."""
     names: Mapping[int, str] | None = None
     """Whose key each node has, where nodes have keys: a site cannot join under another's name."""
-    wire: dict[str, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
-    """Bytes of messages so far, envelopes included."""
+    install: Callable[[str], bytes] = lambda _: b""
+    """What a client is sent once in the run, with the message that begins it; b"": nothing."""
+    wire: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {way: dict.fromkeys(_WAYS, 0) for way in ("sent", "received")}
+    )
+    """Bytes of messages so far, envelopes included: sent to sites and received from them, by the kind of message."""
     _nodes: dict[str, int] = field(default_factory=dict[str, int])  # those who are there, by name
     _lost: dict[str, float] = field(default_factory=dict[str, float])  # when others were last there
     _begun: set[str] = field(default_factory=set[str])
+    _installed: dict[str, str] = field(default_factory=dict[str, str])  # digests of what clients say that they have
     _greeted: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])  # id and word by node
     _looked: float = float("-inf")
     _waiting: list[_Call] = field(default_factory=list[_Call])  # what `send` put under way
@@ -162,7 +169,7 @@ class Exchange:
         came = self.post.collect([*under_way, *greetings])
         for id, content in came:
             if isinstance(content, bytes):
-                self.wire["received"] += len(content)
+                self.wire["received"]["hello" if id in greetings else under_way[id].kind] += len(content)
             if id in greetings:
                 self._meet(greetings[id], content, calls)
             elif id in under_way:
@@ -221,7 +228,7 @@ class Exchange:
         name = client.info.id
         self.tell(f"{name} has {'come back' if name in self.joined else 'joined'}: {describe(client.info)}")
         before = self._nodes.get(name)
-        self.joined[name], self._nodes[name] = client, node
+        self.joined[name], self._nodes[name], self._installed[name] = client, node, said.installed
         self._begun.discard(name)
         for call in calls:
             if before is not None and call.node == before:
@@ -264,7 +271,7 @@ class Exchange:
                 continue
             request, call.nonce, call.since = call.request, draw_token(), min(call.since, now)
             if request.client not in self._begun:
-                request = Request(request.client, "begin", (self._members_for(request.client),))
+                request = Request(request.client, "begin", self._first_parts(request.client))
             call.node, call.kind = node, request.kind
             header = Front(
                 kind=request.kind,
@@ -280,6 +287,12 @@ class Exchange:
             call.id = id
             if id is None:  # it was not taken
                 self._again(call, "a message could not be sent")
+
+    def _first_parts(self, client: str) -> tuple[bytes, ...]:
+        """What begins a run at a client: who else is in it and, where it has not got it yet, what is sent once."""
+        install = self.install(client)
+        has = digest_install(install) == self._installed.get(client, "")
+        return (self._members_for(client),) if has else (self._members_for(client), install)
 
     def _members_for(self, client: str) -> bytes:
         """Everybody's descriptions; how many samples others have is no client's business."""
@@ -339,7 +352,8 @@ class Exchange:
     def _post(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
         if not messages:
             return []
-        self.wire["sent"] += sum(len(content) for _, _, content in messages)
+        for _, kind, content in messages:
+            self.wire["sent"][kind] += len(content)
         return self.post.send(messages)
 
 

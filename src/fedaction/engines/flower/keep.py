@@ -1,4 +1,6 @@
-"""What a site keeps on its own disk: its LOCAL tensors after every job, whole files under the job's number.
+"""What a site keeps on its own disk: its LOCAL tensors after every job, and what it is sent once.
+
+Tensors after a job are a whole file under the job's number.
 
 Nothing is marked as pending or committed here. The server says in every message which job's tensors count (the
 `basis`), so a message that comes twice, or a server that was set back to an older checkpoint, finds what it means.
@@ -15,6 +17,7 @@ from fedaction.federation.files import remove_partial, write_atomically
 from fedaction.federation.tree import Tree
 
 _FILE = re.compile(r"^job-(\d{9,16})\.kept$")
+_INSTALL = "install.kept"
 _DIGEST = 32  # bytes of a SHA-256 behind the message
 
 
@@ -56,6 +59,19 @@ class SiteStore:
         if message.kind != "kept" or message.values != {"client": self._client, "job": job}:
             raise LostError(f"what client {self._client!r} kept after job {job} belongs to {message.values}")
         return message.trees.get("tree", {})
+
+    def write_install(self, content: bytes) -> None:
+        """Keeps what this site is sent once in a run; whole or not at all."""
+        write_atomically(self._folder / _INSTALL, content + hashlib.sha256(content).digest())
+
+    def read_install(self) -> bytes:
+        """What was kept of that; nothing where there is none, or it is damaged: then it is sent again."""
+        try:
+            content = (self._folder / _INSTALL).read_bytes()
+        except OSError:
+            return b""
+        content, digest = content[:-_DIGEST], content[-_DIGEST:]
+        return content if hashlib.sha256(content).digest() == digest else b""
 
     def jobs(self) -> list[int]:
         """The jobs whose tensors are kept, in order."""

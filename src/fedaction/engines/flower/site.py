@@ -16,17 +16,20 @@ from typing import Any, Protocol
 import torch
 
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.clips.clips import Clips
 from fedaction.data.samples import Samples, in_batches
 from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Front, open_envelope
+from fedaction.engines.flower.install import Install, digest_install
 from fedaction.engines.flower.keep import SiteStore
+from fedaction.engines.flower.limits import Limits, is_out_of_memory
 from fedaction.engines.messages import MOST_BYTES, MessageError, pack, unpack
 from fedaction.engines.store import LocalState
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Question
 from fedaction.federation.files import free_bytes, write_atomically
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job
-from fedaction.federation.tree import Leaf, Tree, largest_values
+from fedaction.federation.tree import Leaf, Tree, largest_values, tree_bytes
 from fedaction.methods.base import Method
 
 REPORTS: dict[str, str] = {
@@ -42,7 +45,6 @@ MODEL = "model.safetensors"
 _EMPTY_RUN = "0" * 32
 _MOST_RECIPE = 256 << 10
 _MOST_MEMBERS = 100_000
-_MOST_EPOCHS = 10_000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STATES = 4  # of LOCAL tensors that a disk must have room for when a run begins
 
@@ -59,16 +61,30 @@ class Workshop(Protocol):
         ...
 
     def build(
-        self, recipe: Mapping[str, Any], data: ClientData, members: Sequence[ClientInfo]
-    ) -> tuple[Method, SimulatedEngine]:
-        """The method over all members of the run, and an engine that holds this site alone."""
+        self,
+        recipe: Mapping[str, Any],
+        data: ClientData,
+        members: Sequence[ClientInfo],
+        install: Install,
+        folder: Path,
+    ) -> Work:
+        """What does this site's work among all members of the run, once `install` was found to suit it.
+
+        `folder` is where the site keeps things of this run.
+        """
         ...
 
-    def write_model(
-        self, recipe: Mapping[str, Any], data: ClientData, method: Method, tensors: Tree, path: Path
-    ) -> None:
-        """Writes this site's own network, with the tensors that it shares and keeps, as a model file."""
-        ...
+
+@dataclass(frozen=True)
+class Work:
+    """What does a site's work in a run."""
+
+    method: Method
+    """Over all members of the run."""
+    engine: SimulatedEngine
+    """Holds this site alone."""
+    write_model: Callable[[Tree, Path], bool]
+    """Writes this site's network, with what it shares and what it keeps, as a model file; False: there is none."""
 
 
 @dataclass
@@ -79,8 +95,7 @@ class _Session:
     recipe: Mapping[str, Any]
     data: ClientData
     store: SiteStore
-    method: Method | None = None
-    engine: SimulatedEngine | None = None
+    work: Work | None = None
 
 
 class Site:
@@ -93,6 +108,7 @@ class Site:
         workshop: Workshop,
         reports: Sequence[str] = tuple(REPORTS),
         log: Callable[[str], object] = lambda _: None,
+        limits: Limits = Limits(),  # noqa: B008
     ) -> None:
         """Prepares a site.
 
@@ -102,12 +118,13 @@ class Site:
             workshop: what makes its data and engine.
             reports: what it tells, of `REPORTS`.
             log: told what happens, for the site's owner.
+            limits: what a server may ask of it at most.
         """
         unknown = [word for word in reports if word not in REPORTS]
         if unknown:
             raise SiteError(f"a site cannot report {unknown[0]!r}; there are {', '.join(REPORTS)}")
         self.name, self._folder, self._workshop, self._log = name, folder, workshop, log
-        self._reports = frozenset(reports)
+        self._reports, self._limits = frozenset(reports), limits
         self._key = _read_key(folder / "site.key")
         self._run: _Session | None = None
 
@@ -125,6 +142,8 @@ class Site:
             text = f"this site's disk {full}: {error.strerror or type(error).__name__}"
         except Exception as error:  # a fault of ours must not end the site; its owner sees all of it
             text = f"work failed at this site with {type(error).__name__}; its log says more"
+            if is_out_of_memory(error):
+                text = f"this needs more memory than this site has or allows ({self._limits.said_memory})"
             self._log(f"{type(error).__name__}: {error}")
         self._log(f"refused or failed: {text}")
         return Envelope(header.model_copy(update={"text": text[:MOST_TEXT]})).seal()
@@ -136,7 +155,7 @@ class Site:
         if asked.client != self.name:
             raise SiteError(f"a message for {asked.client!r} came to {self.name!r}")
         run = self._run
-        if run is None or run.token != asked.run or (run.engine is None and asked.kind != "begin"):
+        if run is None or run.token != asked.run or (run.work is None and asked.kind != "begin"):
             return Envelope(answer.model_copy(update={"kind": "unknown"}))
         answer = answer.model_copy(update={"kind": asked.kind})
         if asked.kind == "begin":
@@ -170,23 +189,31 @@ class Site:
             "proof": self._sign(asked.run.encode()),
             "data": self._sign(_digest(run.data)),
             "splits": tuple(splits),
+            "installed": digest_install(run.store.read_install()),
         }
         return Envelope(answer.model_copy(update=said), (pack(run.data.info),))
 
     def _begin(self, run: _Session, parts: Sequence[bytes]) -> None:
-        """The federation is complete: the method is made over all its members."""
-        members = read_members(_only(parts, 1)[0])
+        """The federation is complete: the method is made over all its members, with what a site is sent once."""
+        members, *sent = parts if len(parts) == 2 else _only(parts, 1)
+        members = read_members(members)
         own = [member for member in members if member.id == self.name]
         if own != [run.data.info]:
             raise SiteError(f"the server describes {self.name!r} as {own}, but it is {run.data.info}")
-        if run.engine is not None:
-            run.engine.close()
-        run.method, run.engine = self._workshop.build(run.recipe, run.data, members)
-        plan = run.method.plan(run.data.info)
+        if run.work is not None:
+            run.work.engine.close()
+            run.work = None
+        content = sent[0] if sent else run.store.read_install()
+        install = Install.unpack(content)
+        work = self._workshop.build(run.recipe, run.data, members, install, self._folder / run.token)
+        if sent:
+            run.store.write_install(content)
+        run.work, plan = work, work.method.plan(work.method.clients[self.name])
         kept = [name for name, scope in plan.scopes.items() if scope is Scope.LOCAL]
         self._check_disk(plan.leaves, kept)
+        once = f"{tree_bytes(install.tensors):,} bytes came once; " if install.tensors else ""
         self._log(
-            f"{run.recipe.get('method')} with {len(members)} sites: each round {len(plan.shared)} tensors "
+            f"{run.recipe.get('method')} with {len(members)} sites: {once}each round {len(plan.shared)} tensors "
             f"({plan.traffic:,} bytes) come and go; {len(kept)} tensors stay here"
         )
 
@@ -202,13 +229,15 @@ class Site:
 
     def _read_job(self, run: _Session, content: bytes) -> Job:
         """A job, if it is this client's and its tensors are those that the method shares."""
-        assert run.method is not None
-        job, info = unpack(Job, content), run.data.info
+        assert run.work is not None
+        method = run.work.method
+        job, info = unpack(Job, content), method.clients[self.name]
         if (job.client, job.group) != (self.name, info.group):
             raise SiteError(f"a job for {job.client!r} of {job.group!r} came to {self.name!r} of {info.group!r}")
-        if min(job.version, job.round, job.number, job.epochs) < 0 or job.epochs > _MOST_EPOCHS:
+        if min(job.version, job.round, job.number, job.epochs) < 0:
             raise SiteError(f"job {job.number} of round {job.round} asks for {job.epochs} epochs of {job.version}")
-        plan = run.method.plan(info)
+        self._limits.check_job(1, job.epochs)
+        plan = method.plan(info)
         if {*job.payload} != {*plan.shared}:
             odd = sorted(job.payload.keys() ^ {*plan.shared})[0]
             raise SiteError(f"{odd!r} was sent and is not shared, or is shared and was not sent")
@@ -226,46 +255,46 @@ class Site:
 
     def _take_up(self, run: _Session, basis: int) -> None:
         """The engine has the LOCAL tensors that count."""
-        assert run.engine is not None and run.method is not None
+        assert run.work is not None
         committed: dict[str, Tree] = {}
-        names = {name for name, scope in run.method.scopes_of(self.name).items() if scope is Scope.LOCAL}
+        names = {name for name, scope in run.work.method.scopes_of(self.name).items() if scope is Scope.LOCAL}
         if basis and names:
             tree = run.store.read(basis)
             if {*tree} != names:
                 raise SiteError(f"what this site kept after job {basis} is of another network")
             committed[self.name] = tree
-        run.engine.store.load(LocalState(committed), torch.device("cpu"))  # engines copy them to where they work
+        run.work.engine.store.load(LocalState(committed), torch.device("cpu"))  # engines copy them to where they work
 
     def _train(self, run: _Session, job: Job, oldest: int) -> bytes:
-        assert run.engine is not None
+        assert run.work is not None
+        engine = run.work.engine
         self._log(f"round {job.round}: training from version {job.version}")
-        (update,) = run.engine.train([job])
-        kept = run.engine.store.pending(self.name)
+        (update,) = engine.train([job])
+        kept = engine.store.pending(self.name)
         run.store.forget(oldest)  # first: a full disk may then have room
         if kept and not update.fault:
             run.store.write(job.occasion, kept)  # before the update leaves: what is combined must not be lost
-        run.engine.drop([self.name])
+        engine.drop([self.name])
         self._log(f"round {job.round}: trained")
         return pack(update if "training" in self._reports else replace(update, metrics={}))
 
     def _evaluate(self, run: _Session, job: Job, question: Question) -> bytes:
-        assert run.engine is not None
+        assert run.work is not None
         wanted = tuple(kind for kind in question.evidence if kind in EVIDENCE and kind in self._reports)
         if question.split == "validation" and run.data.validation is None:
             raise SiteError(f"client {self.name!r} has no validation samples")
-        (report,) = run.engine.evaluate([job], replace(question, evidence=wanted, samples=0))
+        (report,) = run.work.engine.evaluate([job], replace(question, evidence=wanted, samples=0))
         if "metrics" not in self._reports:
             report = Evaluation(report.client, {}, report.evidence, report.n)
         return pack(report)
 
     def _end(self, run: _Session, job: Job, oldest: int) -> None:
         """The run is over: this site has its own network, in a file that predicts."""
-        assert run.engine is not None and run.method is not None
+        assert run.work is not None
         run.store.forget(oldest)
         path = self._folder / run.token / MODEL
-        tensors = {**job.payload, **run.engine.store.current(self.name)}
-        self._workshop.write_model(run.recipe, run.data, run.method, tensors, path)
-        self._log(f"the run is over; this site's network: {path}")
+        written = run.work.write_model({**job.payload, **run.work.engine.store.current(self.name)}, path)
+        self._log(f"the run is over; this site's network: {path if written else 'none that a file can hold'}")
 
     def _store(self, run: str) -> SiteStore:
         return SiteStore(self._folder / run, self.name)
@@ -274,8 +303,8 @@ class Site:
         return hmac.new(self._key, content, hashlib.sha256).hexdigest()
 
     def _close(self) -> None:
-        if self._run is not None and self._run.engine is not None:
-            self._run.engine.close()
+        if self._run is not None and self._run.work is not None:
+            self._run.work.engine.close()
         self._run = None
 
 
@@ -334,6 +363,9 @@ def _digest(data: ClientData) -> bytes:
 
     def add(samples: Samples) -> None:
         digest.update(samples.labels.numpy().tobytes())
+        if isinstance(samples, Clips) and samples.digest:  # of the files: names, sizes, first frames
+            digest.update(samples.digest.encode())
+            return
         for x in in_batches(samples, 256) if samples.resident else ():  # to decode all of a site's video takes hours
             digest.update(x.contiguous().cpu().numpy().tobytes())
 
