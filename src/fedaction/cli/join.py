@@ -95,7 +95,9 @@ def _keep(
     address: str, data: Path, name: str, home: Path, told: tuple[str, ...], device: str, keys: SiteKeys | None
 ) -> None:
     """Keeps a SuperNode and a worker running until this process is told to stop."""
-    from fedaction.engines.flower.launch import free_port, start_supernode, stop
+    from fedaction.engines.flower.launch import flower_environment, free_port, start_supernode, stop
+    from fedaction.engines.flower.reach import Lookout
+    from fedaction.engines.flower.status import CONTACT, JOIN, Holder, write_record
     from fedaction.runs.worker import SiteSettings
 
     stopped = False
@@ -112,9 +114,12 @@ def _keep(
         name=name, data=data, state=home, address=f"127.0.0.1:{port}", secret=secret, device=device, reports=told
     )
     (home / "worker.json").write_text(settings.model_dump_json(indent=1), encoding="utf-8")
+    write_record(Holder.own(address), home / JOIN)
+    lookout = Lookout(home / CONTACT, address, keys, lambda text: say(text, err), warn)
 
     def work() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "fedaction.runs.worker", str(home / "worker.json")])
+        command = [sys.executable, "-m", "fedaction.runs.worker", str(home / "worker.json")]
+        return subprocess.Popen(command, env=flower_environment(home / "flower"))
 
     with (home / "supernode.log").open("ab") as log:
         node = start_supernode(home / "flower", address, port, secret, log, keys=keys)
@@ -122,9 +127,14 @@ def _keep(
         try:
             while not stopped:
                 time.sleep(0.3)
+                lookout.look()
                 if node.poll() is not None or worker.poll() is not None:
                     what = "the SuperNode" if node.poll() is not None else "the worker"
                     warn(f"{what} has ended; starting again in {_AGAIN:g} s")
+                    if node.poll() is not None:
+                        lookout.explain(
+                            f"the SuperNode was not let in, or failed ({home / 'supernode.log'} says more)"
+                        )
                     stop(worker)
                     stop(node)  # with a worker goes the message that it had: the server must see that and ask again
                     time.sleep(_AGAIN)  # Flower refuses a node with a key for up to a minute: it is tried again

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import typer
 
 from fedaction.cli.common import announce, err, exit_on_refusal, fail, load, run_folder, say, show_warnings, warn
 from fedaction.federation.files import is_empty
+from fedaction.federation.words import quote
 
 if TYPE_CHECKING:
     from fedaction.engines.flower.launch import ServerKeys
@@ -104,7 +104,11 @@ def serve(
             except KeyboardInterrupt:
                 warn(f"stopped; `fedaction serve {home}` resumes from the last checkpoint")
                 raise typer.Exit(130) from None
+    from fedaction.report import write_report
+
+    report = load(write_report, home)
     say(f"accuracy {result['mean']:.1%} over {len(result['clients'])} sites; {home / 'result.json'}")
+    say(f"report: {report}")
 
 
 def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys | None = None) -> dict[str, Any]:
@@ -113,12 +117,14 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
     A server app that ends, or goes down with its SuperLink, is handed in again and resumes from its last checkpoint.
     """
     from fedaction.engines.flower.launch import connect, open_superlink, register, run_files, stop, submit, withdraw
+    from fedaction.engines.flower.status import SERVE, Holder, is_gone, write_record
     from fedaction.federation.files import read_json
     from fedaction.runs.remote import NEWS, Roll
 
     flower = home / "flower"
     flower.mkdir(parents=True, exist_ok=True)
     news = follow(home / NEWS)
+    write_record(Holder.own(f"{host}:{port}"), home / SERVE)
     with (flower / "superlink.log").open("ab") as log:
         link = open_superlink(flower, host, port, log, keys)
         try:
@@ -138,7 +144,7 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
                     if kind == "failed":
                         raise ValueError(f"{text}; `fedaction serve {home}` resumes")
                     tries = 0 if kind == "round" else tries
-                    (warn if kind == "warn" else lambda t: say(t, err))(text)
+                    (warn if kind == "warn" else lambda t: say(t, err))(quote(text))
                 gone = is_gone(pid) if pid else time.monotonic() - handed_in > 120
                 if link.poll() is not None or gone:
                     tries += 1
@@ -155,18 +161,6 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
                 time.sleep(0.3)
         finally:
             stop(link)
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process of this machine has ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def follow(path: Path) -> Iterator[list[dict[str, Any]]]:

@@ -16,6 +16,7 @@ from typing import Any, cast
 from fedaction.evaluation.accuracy import wilson
 from fedaction.federation.files import write_atomically
 from fedaction.federation.progress import Progress
+from fedaction.federation.words import amount
 from fedaction.methods import title_of
 from fedaction.report.clock import unit_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
@@ -112,15 +113,6 @@ def _percent(value: Final) -> str:
         return "–"
     spread = "" if value.std is None else f" ± {100 * value.std:.1f}"
     return f"{100 * value.mean:.1f}{spread} %"
-
-
-def amount(number: float) -> str:
-    """An amount of bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}" if unit != "B" else f"{number:.0f} B"
-        number /= 1000
-    return f"{number:.4g} TB"
 
 
 def duration(seconds: float) -> str:

@@ -19,11 +19,11 @@ from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.envelope import Token, draw_token
 from fedaction.engines.flower.exchange import Exchange, Joined, Patience, Post, splits_of
 from fedaction.engines.flower.server import FlowerEngine
+from fedaction.engines.flower.status import STATUS, Watch
 from fedaction.engines.messages import pack, unpack
 from fedaction.engines.observed import ObservedEngine, Observer
 from fedaction.evaluation.divergence import Distances
 from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json
-from fedaction.federation.progress import Progress
 from fedaction.federation.settings import to_toml
 from fedaction.federation.state import Job
 from fedaction.methods.base import Method
@@ -180,12 +180,17 @@ class RemoteAssembly:
 class RemoteRun(SingleRun):
     """A run over sites elsewhere. LOCAL tensors are not here, nor is anything that is made of them."""
 
-    def __init__(self, recipe: Recipe, exchange: Exchange, folder: Path, progress: Progress) -> None:
+    def __init__(self, recipe: Recipe, exchange: Exchange, folder: Path, progress: Watch) -> None:
         """`recipe` names one method and one seed; everybody has joined."""
         kind, settings = recipe.kinds[recipe.run.method], recipe.methods[recipe.run.method]
         infos = [exchange.joined[name].info for name in sorted(exchange.joined)]
         assembly: Assembled = RemoteAssembly(recipe, kind(infos, settings), exchange)
-        self._prepare(recipe, assembly, folder, progress, ())
+
+        def refused(client: str, text: str) -> None:
+            exchange.tell_client(client, text)
+            progress.refuse(client)
+
+        self._prepare(recipe, assembly, folder, progress, (), refused)
 
     def engine(self, state: RunState) -> SimulatedEngine:
         """See `SingleRun.engine`."""
@@ -239,7 +244,7 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
 
     Whoever follows the news knows its lines by the `attempt`.
     """
-    news = News(folder / NEWS, attempt)
+    news, watch = News(folder / NEWS, attempt), None
     try:
         with _lock_in_time(folder):
             remove_partial(folder)
@@ -247,7 +252,9 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
             known = roll.joined()
             told = json.dumps(recipe_for_sites(recipe)).encode()
             patience = Patience(answer=roll.answer, absence=roll.absence)
-            exchange = Exchange(post, roll.run, told, patience, news.warn, news.tell)
+            watch = Watch(folder / STATUS, news, roll.count, recipe.run.method, recipe.run.rounds)
+            exchange = Exchange(post, roll.run, told, patience, watch.warn, watch.tell, note=watch.note)
+            watch.count(exchange.wire)
             exchange.joined, exchange.closed = dict(known), bool(known)
             if roll.nodes is not None:
                 exchange.names = {int(node): name for node, name in roll.nodes.items()}
@@ -256,15 +263,20 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
             if not known:
                 roll.enrol(exchange.joined).write(folder)
                 exchange.closed = True
-            RemoteRun(recipe, exchange, folder, news).execute()
+            RemoteRun(recipe, exchange, folder, watch).execute()
             result = summary(recipe, folder)
             write_json(folder / "result.json", result)
-            write_json(folder / "wire.json", exchange.wire)
+            write_json(folder / "wire.json", watch.wire)
+            watch.end("done", f"accuracy {result['mean']:.1%}")
         news.end("done", f"accuracy {result['mean']:.1%}")
         return result
     except Exception as error:
+        if watch is not None:
+            watch.end("failed", str(error))
         news.end("failed", f"{type(error).__name__}: {error}")
         raise
     except BaseException as error:  # it was told to stop, and may be started again
+        if watch is not None:
+            watch.end("stopped", type(error).__name__)
         news.end("stopped", type(error).__name__)
         raise

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from fedaction.engines.flower.envelope import Name
 from fedaction.engines.flower.site import REPORTS, Site
+from fedaction.engines.flower.status import STATUS, Diary
 from fedaction.runs.sites import SiteWorkshop
 
 
@@ -58,7 +59,8 @@ def main() -> None:
 
     parent = os.getppid()
     workshop = SiteWorkshop(settings.name, settings.data, settings.device)
-    site = Site(settings.name, settings.state, workshop, settings.reports, log)
+    diary = Diary(settings.state / STATUS, settings.name, settings.data, log)
+    site = Site(settings.name, settings.state, workshop, settings.reports, log, diary.note)
     worker = Worker(settings.address, settings.secret.read_bytes(), site.answer, log)
     log(f"{settings.name} is ready")
     try:

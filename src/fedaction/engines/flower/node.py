@@ -1,9 +1,10 @@
 """Flower's long processes, as `fedaction serve` and `join` start them: `python -m THIS_MODULE ROLE ...`.
 
-ROLE is superlink or supernode; what follows is what Flower's own commands take. Three things differ. They end when
-whoever started them is gone. A SuperNode sends every answer at once (`flush_replies`). And it looks for messages more
-often: Flower's sleeps 3 s between two looks, which a round of small work would consist of; the environment variable
-FEDACTION_POLL says how many seconds it sleeps here (default 0.3).
+ROLE is superlink or supernode; what follows is what Flower's own commands take. Four things differ. They end when
+whoever started them is gone. A SuperNode sends every answer at once (`flush_replies`). It leaves a mark whenever the
+server has answered (`mark_contact`). And it looks for messages more often: Flower's sleeps 3 s between two looks, which
+a round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps here
+(default 0.3).
 """
 
 # Flower is an extra, which a type checker need not find.
@@ -18,10 +19,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 POLL = "FEDACTION_POLL"
 """The environment variable: seconds between two looks for messages."""
+MARK = "FEDACTION_CONTACT"
+"""The environment variable: the file that is touched when the server has answered."""
 
 
 class ShortSleeps:
@@ -67,6 +72,27 @@ def flush_replies(pull: Callable[..., int | None]) -> Callable[..., int | None]:
     return fetch
 
 
+def mark_contact(pull: Callable[..., int | None], path: Path | None) -> Callable[..., int | None]:
+    """Flower's step that fetches a message, which touches a file, at most once a second, when the server has answered.
+
+    Where the server cannot be reached the step does not return, and the file grows old.
+    """
+    if path is None:
+        return pull
+    last = float("-inf")
+
+    def fetch(*positional: Any, **named: Any) -> int | None:
+        nonlocal last
+        run = pull(*positional, **named)
+        if time.monotonic() - last >= 1.0:
+            last = time.monotonic()
+            with suppress(OSError):
+                path.touch()
+        return run
+
+    return fetch
+
+
 def end_with_parent() -> None:
     """Ends this process soon after the one that started it, however that ended."""
     parent = os.getppid()
@@ -96,7 +122,9 @@ def main() -> None:
     from flwr.supernode.cli import flower_supernode
 
     shorten_backoff()
-    start_client_internal._pull_and_store_message = flush_replies(start_client_internal._pull_and_store_message)
+    mark = os.environ.get(MARK)
+    fetch = mark_contact(start_client_internal._pull_and_store_message, Path(mark) if mark else None)
+    start_client_internal._pull_and_store_message = flush_replies(fetch)
     start_client_internal.time = ShortSleeps(max(0.01, float(os.environ.get(POLL, "0.3"))))
     flower_supernode()
 
