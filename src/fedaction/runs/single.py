@@ -51,7 +51,7 @@ class SingleRun:
         folder: Path,
         progress: Progress,
         callbacks: Sequence[Callback],
-        refused: Callable[[str, str], object] = lambda *_: None,
+        refused: Callable[[str, str], object] = lambda _client, _text: None,
     ) -> None:
         self.recipe, self.folder, self.progress, self.callbacks = recipe, folder, progress, callbacks
         self.assembly: Assembled = assembly

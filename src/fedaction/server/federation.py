@@ -41,7 +41,7 @@ class Federation:
     """Local epochs of clients that are asked for other than the run says for all."""
     gather: Callable[[], Gatherer] = Averager
     """Makes what updates that are combined at a time become averages in."""
-    refused: Callable[[str, str], object] = lambda *_: None
+    refused: Callable[[str, str], object] = lambda _client, _text: None
     """Callback for a client whose update is not used, and why."""
 
     def job(self, server: ServerState, client: str, round: int, number: int = 0) -> Job:

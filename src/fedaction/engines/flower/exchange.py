@@ -147,7 +147,7 @@ class Exchange:
     """Everybody who ever joined, by name."""
     closed: bool = False
     """Whether nobody else may join."""
-    note: Callable[[str, str, str], object] = lambda *_: None
+    note: Callable[[str, str, str], object] = lambda _what, _name, _text: None
     """Told of who is "here" (with what it has), "gone" or "left out" (with the reason): what, name, text."""
     names: Mapping[int, str] | None = None
     """Whose key each node has, where nodes have keys: a site cannot join under another's name."""

@@ -2,9 +2,9 @@
 
 ROLE is superlink or supernode; what follows is what Flower's own commands take. Four things differ. They end when
 whoever started them is gone. A SuperNode sends every answer at once (`flush_replies`). It leaves a mark whenever the
-server has answered (`mark_contact`). And it looks for messages more often: Flower's sleeps 3 s between two looks, which
-a round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps here
-(default 0.3).
+server has answered (`mark_contact`). And it looks for messages more often: Flower's sleeps 3 s between two looks,
+which a round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps
+here (default 0.3).
 """
 
 # Flower is an extra, which a type checker need not find.
@@ -73,7 +73,7 @@ def flush_replies(pull: Callable[..., int | None]) -> Callable[..., int | None]:
 
 
 def mark_contact(pull: Callable[..., int | None], path: Path | None) -> Callable[..., int | None]:
-    """Flower's step that fetches a message, which touches a file, at most once a second, when the server has answered.
+    """Flower's step that fetches a message, which touches a file when the server has answered.
 
     Where the server cannot be reached the step does not return, and the file grows old.
     """

@@ -48,13 +48,13 @@ def _greet(line: socket.socket, host: str, keys: SiteKeys | None) -> str:
     except ssl.SSLCertVerificationError as error:
         if error.verify_code in _WRONG_HOST:
             return (
-                f"the server's certificate is not for {host}; use a name that it is for (`fedaction keys show` tells), "
-                f"or have one made: fedaction keys server {host}"
+                f"the server's certificate is not for {host}; use a name that it is for (`fedaction keys show` tells"
+                f"), or have one made: fedaction keys server {host}"
             )
         if error.verify_code in _NOT_NOW:
             return "the server's certificate is not valid at this time; check both clocks, or have another one made"
         return (
-            f"the server's certificate is not one of {keys.folder / 'ca.crt'}; is that the ca.crt of this server? Compare "
+            "the server's certificate is not signed by the ca.crt that this site has; is it this server's? Compare "
             "fingerprints by telephone: fedaction keys show ca.crt"
         )
     except ssl.SSLError:
@@ -88,7 +88,8 @@ class Lookout:
         """`mark`: the file that a SuperNode touches when the server has answered."""
         self._mark, self._address, self._keys, self._tell, self._warn = mark, address, keys, tell, warn
         self._begun = self._next = time.time()
-        self._there, self._said = False, ""
+        self._there = False
+        self._said: str = ""
 
     def look(self) -> None:
         """To be called often."""

@@ -81,6 +81,18 @@ class _Session:
     engine: SimulatedEngine | None = None
 
 
+class Note(Protocol):
+    """Is told how a site stands: see `Diary.note`."""
+
+    def __call__(self, **changes: str | int | Mapping[str, float]) -> object:
+        """Fields of `SiteStatus` that have changed."""
+        ...
+
+
+def _note_nothing(**changes: str | int | Mapping[str, float]) -> None:
+    """Where nobody keeps a diary."""
+
+
 class Site:
     """One client on its own machine."""
 
@@ -91,7 +103,7 @@ class Site:
         workshop: Workshop,
         reports: Sequence[str] = tuple(REPORTS),
         log: Callable[[str], object] = lambda _: None,
-        note: Callable[..., object] = lambda **_: None,
+        note: Note = _note_nothing,
     ) -> None:
         """Prepares a site.
 
