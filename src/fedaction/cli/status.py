@@ -121,7 +121,7 @@ def show_run(folder: Path) -> tuple[Group, dict[str, Any], bool]:
     _row(facts, "traffic", f"{amount(state.sent)} sent, {amount(state.received)} received")
     _row(facts, "sites", f"{len(there)} of {max(state.wanted, len(state.sites))} there")
     if state.left_out:
-        _row(facts, "left out", f"{state.left_out} times a site was not let in; the reasons are below")
+        _row(facts, "left out", f"{state.left_out}, counting every time that a site was not let in")
     if (folder / "report.html").exists():
         _row(facts, "report", str(folder / "report.html"))
     parts: list[Any] = [facts]

@@ -19,7 +19,7 @@ from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.envelope import Token, draw_token
 from fedaction.engines.flower.exchange import Exchange, Joined, Patience, Post, splits_of
 from fedaction.engines.flower.server import FlowerEngine
-from fedaction.engines.flower.status import STATUS, Watch
+from fedaction.engines.flower.status import STATUS, ServerStatus, Watch, write_record
 from fedaction.engines.messages import pack, unpack
 from fedaction.engines.observed import ObservedEngine, Observer
 from fedaction.evaluation.divergence import Distances
@@ -30,6 +30,7 @@ from fedaction.methods.base import Method
 from fedaction.runs.assembly import Assembled
 from fedaction.runs.checkpoint import RunState
 from fedaction.runs.deploy import INDEX
+from fedaction.runs.judge import judge
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.runs.sites import check_real, recipe_for_sites
@@ -220,6 +221,8 @@ def open_run(recipe: Recipe, folder: Path, roll: Roll) -> Recipe:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "recipe.toml", to_toml(only.flat()).encode())
     roll.write(folder)
+    begun = ServerStatus(time=time.time(), wanted=roll.count, method=only.run.method, rounds=only.run.rounds)
+    write_record(begun, folder / STATUS)
     return only
 
 
@@ -265,6 +268,7 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
                 exchange.closed = True
             RemoteRun(recipe, exchange, folder, watch).execute()
             result = summary(recipe, folder)
+            result["warnings"] = judge([result])
             write_json(folder / "result.json", result)
             write_json(folder / "wire.json", watch.wire)
             watch.end("done", f"accuracy {result['mean']:.1%}")

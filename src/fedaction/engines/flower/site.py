@@ -186,7 +186,7 @@ class Site:
             data = replace(data, info=replace(data.info, id=self.name))
             self._close()
             run = self._run = _Session(asked.run, recipe, data, self._store(asked.run))
-            self._log(f"joined run {asked.run}: {data.info.samples} training and {len(data.test)} test samples")
+            self._log(f"ready for run {asked.run}: {data.info.samples} training and {len(data.test)} test samples")
         held = run.data.validation
         splits = [name for name, there in (("test", run.data.test), ("validation", held)) if there and len(there)]
         said = {
