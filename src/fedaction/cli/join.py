@@ -43,6 +43,15 @@ def join(
     """Take part in training with data that stay here: joins the server's run, and the next ones, until stopped.
 
     Nothing that the server sends is run; what it says is checked, and what leaves is printed before anything does.
+    Where the server cannot be reached or leaves this site out, the reason is printed, and it goes on trying. At the
+    end of a run this site's own network lies below --state, for `fedaction predict`.
+
+    Examples:
+    - `fedaction join 127.0.0.1:8000 --data stores/gym --name gym --insecure` : all on this machine, to try it
+
+    - `fedaction join server.clinic.org:8000 --data stores/gym --name gym --keys keys` : with keys
+
+    - `fedaction status --site sites/gym` : how it stands, from another terminal
     """
     from fedaction.engines.flower.launch import SiteKeys, check_flower
 

@@ -54,13 +54,27 @@ def serve(
     deadline: Annotated[float, typer.Option(min=1, help="Seconds a site has for a round's work.")] = 3600,
     absence: Annotated[float, typer.Option(min=1, help="Seconds a site that vanished has to come back.")] = 120,
     folder: Annotated[Path | None, typer.Option("--out", help="Run directory; default: runs/NAME-N.")] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="If --out has a served run already, go on with it: for services and containers."
+        ),
+    ] = False,
     keys: KeysOption = None,
     insecure: InsecureFlag = False,
 ) -> None:
     """Train across sites that keep their data: starts the server, waits for `fedaction join` at each site.
 
-    The run directory gets metrics, checkpoints and what sites agree to report; no recording, no label, and none of
-    the tensors that sites keep. A server that was stopped resumes with `fedaction serve RUN_DIRECTORY`.
+    The run directory gets metrics, checkpoints, a report and what sites agree to report; no recording, no label, and
+    none of the tensors that sites keep. The recipe names no paths: where data lie is for each site to say. A server
+    that was stopped resumes with `fedaction serve RUN_DIRECTORY`; `fedaction status` shows how it stands.
+
+    Examples:
+    - `fedaction serve three.toml --sites 3 --insecure` : all on this machine, to try it
+
+    - `fedaction serve three.toml --sites 3 --host 0.0.0.0 --keys keys` : sites elsewhere, with keys
+
+    - `fedaction serve runs/three-1 --host 0.0.0.0 --keys keys` : go on with a run
     """
     from fedaction.engines.flower.launch import ServerKeys, check_flower
 
@@ -74,8 +88,13 @@ def serve(
     from fedaction.runs.sites import ELSEWHERE, PATHS
 
     with ExitStack() as stack:
+        if resume and folder is not None and (folder / ROLL).is_file():
+            recipe = folder
         if (recipe / ROLL).is_file():
             home = recipe
+            if is_over(home):
+                say(f"the run in {home} is over: `fedaction status {home}` shows it; another one needs another --out")
+                return
         else:
             from fedaction.runs.recipe import load_recipe, read_overrides, read_recipe
 
@@ -109,6 +128,14 @@ def serve(
     report = load(write_report, home)
     say(f"accuracy {result['mean']:.1%} over {len(result['clients'])} sites; {home / 'result.json'}")
     say(f"report: {report}")
+
+
+def is_over(home: Path) -> bool:
+    """Whether a served run has come to its end."""
+    from fedaction.engines.flower.status import STATUS, ServerStatus, read_record
+
+    status = read_record(ServerStatus, home / STATUS)
+    return status is not None and status.stage == "done" and (home / "result.json").is_file()
 
 
 def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys | None = None) -> dict[str, Any]:

@@ -56,7 +56,12 @@ def status(
     what was refused and why. At a site: whether the server answers, the last job, what was reported, and where its
     network lies. It reads a few small files that `fedaction serve` and `fedaction join` keep, and disturbs nobody.
 
-    Examples: `fedaction status` | `fedaction status runs/three-1 --follow` | `fedaction status --site sites/gym`
+    Examples:
+    - `fedaction status` : the newest run that was served from this directory
+
+    - `fedaction status runs/three-1 --follow` : live
+
+    - `fedaction status --site sites/gym --json` : a site, for a program
     """
     with exit_on_refusal():
         place = site or path or newest_run(Path("runs"))
