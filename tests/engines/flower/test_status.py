@@ -156,6 +156,17 @@ def test_the_report_of_a_served_run_names_its_sites_and_has_no_recording(served,
             assert ",".join(digits).encode() not in content and ", ".join(digits).encode() not in content
 
 
+def test_a_service_that_is_started_again_leaves_a_finished_run_alone(served, monkeypatch):
+    monkeypatch.setattr("fedaction.engines.flower.launch.check_flower", lambda: None)  # whether or not it is here
+    run = served[0] / "run"
+    before = {path: path.stat().st_mtime_ns for path in run.iterdir()}
+    result = CliRunner().invoke(app, ["serve", "gone.toml", "--out", str(run), "--resume", "--insecure"])
+    assert result.exit_code == 0 and "is over" in result.stdout
+    assert {path: path.stat().st_mtime_ns for path in run.iterdir()} == before
+    result = CliRunner().invoke(app, ["serve", "gone.toml", "--out", str(run), "--insecure"])
+    assert result.exit_code == 2
+
+
 def test_a_site_cannot_put_a_recording_into_the_report(paths, tmp_path):
     recipe = make_recipe(paths, "fedavg", rounds=1)
     open_run(recipe, tmp_path / "run", Roll(count=3))
@@ -337,7 +348,7 @@ def test_a_site_with_keys_finds_out_what_is_wrong_with_them(tmp_path):
     with Listener(context) as server:
         address = server.address
         assert find_obstacle(address, keys) == ""
-        assert "must have gym.pub among its keys" in explain_end(address, keys)
+        assert "must put gym.pub into sites/" in explain_end(address, keys)
         other = make_server_keys(["gym.example"], tmp_path / "other")["ca.crt"].parent
         assert "not signed by the ca.crt" in find_obstacle(address, SiteKeys(other, "gym"))
         said = find_obstacle(address, None)

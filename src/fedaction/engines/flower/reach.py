@@ -27,8 +27,8 @@ def find_obstacle(address: str, keys: SiteKeys | None) -> str:
         return f"{host} is no name that this machine can look up; check the address"
     except ConnectionRefusedError:
         return (
-            f"nothing listens at {address}; is `fedaction serve` running there, with this --port and, for other "
-            "machines, --host 0.0.0.0?"
+            f"nothing listens at {address}; `fedaction serve` is not running there now, or with another --port, or "
+            "without --host 0.0.0.0, which other machines need"
         )
     except TimeoutError:
         return f"{address} does not answer; is it switched on, and does its firewall let this port through?"
@@ -69,8 +69,9 @@ def explain_end(address: str, keys: SiteKeys | None) -> str:
     if obstacle or keys is None:
         return obstacle
     return (
-        f"the server does not let the key {keys.name!r} in; its owner must have {keys.name}.pub among its keys, in "
-        "sites/, before `fedaction serve` starts (a site that was killed is let in again after up to a minute)"
+        f"the server does not let the key {keys.name!r} in. Where the server has just been started, or this site was "
+        f"killed, that ends within a minute; else its owner must put {keys.name}.pub into sites/ of its keys, and "
+        "start it again"
     )
 
 
