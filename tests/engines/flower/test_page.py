@@ -181,3 +181,19 @@ def test_commands_of_units_and_containers_are_those_that_there_are(tmp_path):
     for line in lines:
         verb = "serve" if "serve " in line else "join"
         assert set(re.findall(r"--[a-z]+", line)) <= known[verb], line
+
+
+def test_containers_have_no_root_and_write_their_state_alone():
+    yaml = pytest.importorskip("yaml", reason="it comes with Flower")
+    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    assert set(services) == {"server", *SITES}
+    targets = re.findall(r"^FROM \S+ AS (\w+)$", (ROOT / "deploy" / "Containerfile").read_text(), re.MULTILINE)
+    for name, service in services.items():
+        assert (
+            service["read_only"] and service["cap_drop"] == ["ALL"] and service["user"] == "${FEDACTION_UID:-10001}"
+        )
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["build"]["target"] in targets and (ROOT / service["build"]["dockerfile"]).is_file()
+        assert service["restart"] == ("on-failure" if name == "server" else "always")
+        writable = [volume for volume in service["volumes"] if not volume.endswith(":ro")]
+        assert writable == [f"./state/{name}:/var/lib/fedaction"] and "--keys /config/keys" in service["command"]
