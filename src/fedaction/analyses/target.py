@@ -18,9 +18,9 @@ from fedaction.analyses.curves import read_accuracies
 from fedaction.analyses.draw import MARKS, canvas, colour, draw_accuracy, draw_target, whole_rounds
 from fedaction.analyses.finding import Finding, number, points
 from fedaction.analyses.study import NotApplicable, Study
+from fedaction.federation.words import amount
 from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
-from fedaction.report.page import amount
 from fedaction.report.series import Series, average, tabulate
 from fedaction.runs.metrics import Row, read_epochs
 

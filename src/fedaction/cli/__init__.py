@@ -43,6 +43,7 @@ from fedaction.cli.predict import predict
 from fedaction.cli.recipes import recipes
 from fedaction.cli.results import result_csv, result_tables
 from fedaction.cli.serve import serve
+from fedaction.cli.status import status
 from fedaction.federation.files import is_empty
 from fedaction.federation.recipes import find_recipe
 
@@ -163,7 +164,21 @@ def report(
     say(str(load(write_report, folder, to)))
 
 
-for _command in (analyse, paper, features, distil, evaluate, export, predict, serve, join, recipes, init, doctor):
+for _command in (
+    analyse,
+    paper,
+    features,
+    distil,
+    evaluate,
+    export,
+    predict,
+    serve,
+    join,
+    status,
+    recipes,
+    init,
+    doctor,
+):
     app.command()(_command)
 
 

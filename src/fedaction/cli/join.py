@@ -63,6 +63,15 @@ def join(
     """Take part in training with data that stay here: joins the server's run, and the next ones, until stopped.
 
     Nothing that the server sends is run; what it says is checked, and what leaves is printed before anything does.
+    Where the server cannot be reached or leaves this site out, the reason is printed, and it goes on trying. At the
+    end of a run this site's own network lies below --state, for `fedaction predict`.
+
+    Examples:
+    - `fedaction join 127.0.0.1:8000 --data stores/gym --name gym --insecure` : all on this machine, to try it
+
+    - `fedaction join server.clinic.org:8000 --data stores/gym --name gym --keys keys` : with keys
+
+    - `fedaction status --site sites/gym` : how it stands, from another terminal
     """
     from fedaction.engines.flower.launch import SiteKeys, check_flower
 
@@ -131,8 +140,10 @@ def _keep(
     limits: Mapping[str, float],
 ) -> None:
     """Keeps a SuperNode and a worker running until this process is told to stop."""
-    from fedaction.engines.flower.launch import free_port, start_supernode, stop
+    from fedaction.engines.flower.launch import flower_environment, free_port, start_supernode, stop
     from fedaction.engines.flower.limits import Limits
+    from fedaction.engines.flower.reach import Lookout
+    from fedaction.engines.flower.status import CONTACT, JOIN, Holder, write_record
     from fedaction.runs.worker import SiteSettings
 
     stopped = False
@@ -156,9 +167,12 @@ def _keep(
         limits=Limits.model_validate(limits),
     )
     (home / "worker.json").write_text(settings.model_dump_json(indent=1), encoding="utf-8")
+    write_record(Holder.own(address), home / JOIN)
+    lookout = Lookout(home / CONTACT, address, keys, _tell, lambda text: _tell(text, warning=True))
 
     def work() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-m", "fedaction.runs.worker", str(home / "worker.json")])
+        command = [sys.executable, "-m", "fedaction.runs.worker", str(home / "worker.json")]
+        return subprocess.Popen(command, env=flower_environment(home / "flower"))
 
     def wait(seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -172,6 +186,7 @@ def _keep(
         try:
             while not stopped:
                 wait(0.3)
+                lookout.look()
                 if refused and _ADMITTED in _read_from(path, place):
                     refused = False
                     _tell("the server has let this site in")
@@ -181,17 +196,14 @@ def _keep(
                 if node.poll() is None or not ended:
                     what = "the SuperNode" if node.poll() is not None else "the worker"
                     _tell(f"{what} has ended; starting again in {_AGAIN:g} s", warning=True)
+                    if node.poll() is not None:
+                        lookout.explain(f"the SuperNode failed ({path} says more)")
                     stop(worker, 1)  # what it works at is for nobody now
                     stop(node)  # with a worker goes the message that it had: the server must see that and ask again
                 elif not refused:
                     refused = True
                     why = " ".join(reason.split())[:100]
-                    _tell(
-                        f"the server does not let this site in ({why} ...). One that was killed or cut off is taken "
-                        f"for still there, for up to a minute; trying every {_AGAIN:g} s. If that goes on, the "
-                        f"server does not know this site's key, or is not that of its ca.crt; {path} says more",
-                        warning=True,
-                    )
+                    lookout.explain(f"the server does not let this site in ({why} ...; {path} says more)")
                 wait(_AGAIN)
                 place = path.stat().st_size
                 node = start_supernode(home / "flower", address, port, secret, log, keys=keys)

@@ -9,7 +9,19 @@ import typer
 
 from fedaction.cli.common import exit_on_refusal, say
 
-keys_app = typer.Typer(no_args_is_help=True, help="Make certificates for a server and keys for sites.")
+_HELP = """Make certificates for a server and keys for sites: who may join, and whom sites believe.
+
+Three steps, and no secret leaves the machine that it was made on:
+
+- At the server: `fedaction keys server server.clinic.org --out keys`, and give every site keys/ca.crt.
+
+- At each site: `fedaction keys site gym --out keys`, put ca.crt into keys, and give the server keys/gym.pub.
+
+- At the server: put gym.pub into keys/sites. Then `serve` and `join` with --keys keys.
+
+Both sides can compare fingerprints by telephone: `fedaction keys show FILE`.
+"""
+keys_app = typer.Typer(no_args_is_help=True, help=_HELP)
 Folder = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
 
 
@@ -18,11 +30,16 @@ def keys_server(
     hosts: Annotated[list[str], typer.Argument(help="Names and addresses by which sites reach the server.")],
     folder: Folder = Path("keys"),
 ) -> None:
-    """Make the server's certificate, and the authority that sites know it by."""
+    """Make the server's certificate, and the authority that sites know it by.
+
+    Example: `fedaction keys server server.clinic.org 10.0.0.5 --out keys`. Sites must join by one of these names;
+    localhost and 127.0.0.1 are always among them.
+    """
     from fedaction.engines.flower.keys import make_server_keys, read_key
 
     with exit_on_refusal(ImportError):
         paths = make_server_keys(hosts, folder)
+        (folder / "sites").mkdir(exist_ok=True)
         about = read_key(paths["server.pem"])
         root = read_key(paths["ca.crt"])
     say(
@@ -30,13 +47,18 @@ def keys_server(
     )
     say(f"{paths['server.key']}, {paths['ca.key']}: secret; they stay on this machine")
     say(f"{paths['ca.crt']}: give this one to every site; they can compare its fingerprint:\n  {root.fingerprint}")
+    say(f"next: put NAME.pub of every site that may join into {folder / 'sites'}")
 
 
 @keys_app.command("site")
 def keys_site(
     name: Annotated[str, typer.Argument(help="The site's name, such as clinic.")], folder: Folder = Path("keys")
 ) -> None:
-    """Make a site's key pair; the server is given the public half."""
+    """Make a site's key pair; the server is given the public half.
+
+    Example: `fedaction keys site gym --out keys`. The site then joins with --name gym --keys keys, once keys has the
+    server's ca.crt too.
+    """
     from fedaction.engines.flower.keys import make_site_key, read_key
 
     with exit_on_refusal(ImportError):
@@ -44,11 +66,16 @@ def keys_site(
         about = read_key(paths["public"])
     say(f"{paths['private']}: secret; it stays on this machine")
     say(f"{paths['public']}: give this one to the server; it can compare its fingerprint:\n  {about.fingerprint}")
+    if not (folder / "ca.crt").exists():
+        say(f"next: put the server's ca.crt into {folder}")
 
 
 @keys_app.command("show")
 def keys_show(files: Annotated[list[Path], typer.Argument(help="Certificates and keys.")]) -> None:
-    """Say what files are, for whom, until when, and their fingerprints."""
+    """Say what files are, for whom, until when, and their fingerprints.
+
+    Example: `fedaction keys show keys/ca.crt keys/gym.pub`
+    """
     from fedaction.engines.flower.keys import read_key
 
     for path in files:

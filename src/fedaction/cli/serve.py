@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import subprocess
 import time
@@ -16,6 +15,7 @@ import typer
 
 from fedaction.cli.common import announce, err, exit_on_refusal, fail, load, run_folder, say, show_warnings, warn
 from fedaction.federation.files import is_empty
+from fedaction.federation.words import quote
 
 if TYPE_CHECKING:
     from fedaction.engines.flower.launch import ServerKeys
@@ -55,13 +55,27 @@ def serve(
     deadline: Annotated[float, typer.Option(min=1, help="Seconds a site has for a round's work.")] = 3600,
     absence: Annotated[float, typer.Option(min=1, help="Seconds a site that vanished has to come back.")] = 120,
     folder: Annotated[Path | None, typer.Option("--out", help="Run directory; default: runs/NAME-N.")] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="If --out has a served run already, go on with it: for services and containers."
+        ),
+    ] = False,
     keys: KeysOption = None,
     insecure: InsecureFlag = False,
 ) -> None:
     """Train across sites that keep their data: starts the server, waits for `fedaction join` at each site.
 
-    The run directory gets metrics, checkpoints and what sites agree to report; no recording, no label, and none of
-    the tensors that sites keep. A server that was stopped resumes with `fedaction serve RUN_DIRECTORY`.
+    The run directory gets metrics, checkpoints, a report and what sites agree to report; no recording, no label, and
+    none of the tensors that sites keep. The recipe names no paths: where data lie is for each site to say. A server
+    that was stopped resumes with `fedaction serve RUN_DIRECTORY`; `fedaction status` shows how it stands.
+
+    Examples:
+    - `fedaction serve three.toml --sites 3 --insecure` : all on this machine, to try it
+
+    - `fedaction serve three.toml --sites 3 --host 0.0.0.0 --keys keys` : sites elsewhere, with keys
+
+    - `fedaction serve runs/three-1 --host 0.0.0.0 --keys keys` : go on with a run
     """
     from fedaction.engines.flower.launch import ServerKeys, check_flower
 
@@ -77,8 +91,13 @@ def serve(
     from fedaction.runs.sites import ELSEWHERE, PATHS, where
 
     with ExitStack() as stack:
+        if resume and folder is not None and (folder / ROLL).is_file():
+            recipe = folder
         if (recipe / ROLL).is_file():
             home = recipe
+            if is_over(home):
+                say(f"the run in {home} is over: `fedaction status {home}` shows it; another one needs another --out")
+                return
         else:
             from fedaction.runs.recipe import load_recipe, read_overrides, read_recipe
 
@@ -107,7 +126,19 @@ def serve(
             except KeyboardInterrupt:
                 warn(f"stopped; `fedaction serve {home}` resumes from the last checkpoint")
                 raise typer.Exit(130) from None
+    from fedaction.report import write_report
+
+    report = load(write_report, home)
     say(f"accuracy {result['mean']:.1%} over {len(result['clients'])} sites; {home / 'result.json'}")
+    say(f"report: {report}")
+
+
+def is_over(home: Path) -> bool:
+    """Whether a served run has come to its end."""
+    from fedaction.engines.flower.status import STATUS, ServerStatus, read_record
+
+    status = read_record(ServerStatus, home / STATUS)
+    return status is not None and status.stage == "done" and (home / "result.json").is_file()
 
 
 def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys | None = None) -> dict[str, Any]:
@@ -116,12 +147,14 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
     A server app that ends, or goes down with its SuperLink, is handed in again and resumes from its last checkpoint.
     """
     from fedaction.engines.flower.launch import connect, open_superlink, register, run_files, stop, submit, withdraw
+    from fedaction.engines.flower.status import SERVE, Holder, is_gone, write_record
     from fedaction.federation.files import read_json
     from fedaction.runs.remote import NEWS, Roll
 
     flower = home / "flower"
     flower.mkdir(parents=True, exist_ok=True)
     news = follow(home / NEWS)
+    write_record(Holder.own(f"{host}:{port}"), home / SERVE)
     with (flower / "superlink.log").open("ab") as log:
         link = open_superlink(flower, host, port, log, keys)
         try:
@@ -143,7 +176,7 @@ def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys |
                         failed = text
                         continue
                     tries = 0 if kind == "round" else tries
-                    (warn if kind == "warn" else lambda t: say(t, err))(text)
+                    (warn if kind == "warn" else lambda t: say(t, err))(quote(text))
                 if failed and not ends_soon(link):  # else it failed because its SuperLink did
                     raise ValueError(f"{failed}; `fedaction serve {home}` resumes")
                 gone = is_gone(pid) if pid else time.monotonic() - handed_in > 120
@@ -174,18 +207,6 @@ def ends_soon(process: subprocess.Popen[bytes], seconds: float = 2.0) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process of this machine has ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def follow(path: Path) -> Iterator[list[dict[str, Any]]]:

@@ -16,8 +16,6 @@ MOST_METRICS = 1000
 """Numbers in a site's report."""
 LONGEST_NAME = 200
 """Characters in the name of one of them."""
-LONGEST_TEXT = 1000
-"""Characters that are kept of what a site says in words."""
 MOST_EVIDENCE = 4_000_000
 """Numbers and texts in the evidence of a site, and characters in its texts."""
 
@@ -98,13 +96,6 @@ def _is_evidence(kind: str, value: Any) -> bool:
         return kind in _KINDS and _KINDS[kind].validate_python(value) is not None
     except (ValueError, TypeError, LookupError, RecursionError):
         return False
-
-
-def quote(text: str) -> str:
-    """What a site says, fit to be shown: no control characters, and not too long."""
-    shown = text[:LONGEST_TEXT]
-    plain = "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in shown)
-    return plain if len(text) <= LONGEST_TEXT else f"{plain}... ({len(text)} characters)"
 
 
 def check_metrics(metrics: Mapping[str, float], who: str) -> None:

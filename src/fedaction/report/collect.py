@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from fedaction.engines.flower.status import STATUS, ServerStatus, read_record
 from fedaction.federation.order import order_names
 from fedaction.report import files
 from fedaction.report.clock import RunClock, read_clock
@@ -90,6 +91,7 @@ class ReportData:
     notes: tuple[str, ...]
     analyses: tuple[Analysis, ...] = ()
     judgement: Judgement = field(default_factory=Judgement)
+    served: ServerStatus | None = None  # of a run between sites of their own: who joined, what was refused
 
     @property
     def synthetic(self) -> bool:
@@ -174,6 +176,7 @@ def collect(run_dir: Path) -> ReportData:
         notes=tuple(notes),
         analyses=files.read_analyses(run_dir / "analyses"),
         judgement=read_judgement(run_dir, [method.name for method in methods]),
+        served=read_record(ServerStatus, run_dir / STATUS),
     )
 
 

@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -13,9 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
+from fedaction.engines.flower.status import SeenSite, ServerStatus
 from fedaction.evaluation.accuracy import wilson
 from fedaction.federation.files import write_atomically
 from fedaction.federation.progress import Progress
+from fedaction.federation.words import amount, quote
 from fedaction.methods import title_of
 from fedaction.report.clock import unit_of, word_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
@@ -27,10 +30,12 @@ from fedaction.runs.recipe import Recipe
 from fedaction.runs.study import RunResult, resume_study, run_study
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
-_NAMES = ("dom", "chart", "heatmap", "results", "judge", "clock", "body", "topology", "player", "analyses", "page")
-SCRIPTS = tuple(f"{name}.js" for name in _NAMES)
+_NAMES = "dom chart heatmap results judge sites clock body topology player analyses page"
+SCRIPTS = tuple(f"{name}.js" for name in _NAMES.split())
 _CONTROLS = {"majority": "Commonest class", "ridge": "Ridge classifier"}
 _MOST_POINTS = 400  # of one curve; more than a screen can show
+_MOST_SITES = 1000  # that a report lists
+_NAME = 100  # characters of a site's name
 _STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 to 2000
 
 
@@ -114,15 +119,6 @@ def _percent(value: Final) -> str:
     return f"{100 * value.mean:.1f}{spread} %"
 
 
-def amount(number: float) -> str:
-    """An amount of bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.3g} {unit}" if unit != "B" else f"{number:.0f} B"
-        number /= 1000
-    return f"{number:.4g} TB"
-
-
 def duration(seconds: float) -> str:
     """A time for people, as precise as it is long."""
     if seconds < 90:
@@ -189,6 +185,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
             for client, items in data.samples.items()
             if items
         ],
+        "served": _served(data.served),
         "warnings": data.result.warnings if data.result else (),
         "controls": [
             {
@@ -203,6 +200,25 @@ def _payload(data: ReportData) -> dict[str, Any]:
         "recipe": _flat(data.recipe),
         "environment": _flat(data.environment),
     }
+
+
+def _served(status: ServerStatus | None) -> dict[str, Any] | None:
+    """What the server of a run between sites noted; names and texts are anyone's, and cut."""
+    if status is None:
+        return None
+    return {
+        "sites": [[quote(name, _NAME), quote(site.about), site.refused] for name, site in _first(status.sites)],
+        "count": len(status.sites),
+        "sent": status.sent,
+        "received": status.received,
+        "leftOut": status.left_out,
+        "warnings": status.warnings,
+        "remarks": [[time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(r.time)), quote(r.text)] for r in status.remarks],
+    }
+
+
+def _first(sites: Mapping[str, SeenSite]) -> list[tuple[str, SeenSite]]:
+    return sorted(sites.items())[:_MOST_SITES]
 
 
 def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:

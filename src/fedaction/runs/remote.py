@@ -20,16 +20,17 @@ from fedaction.engines.flower.envelope import Token, draw_token
 from fedaction.engines.flower.exchange import Exchange, Joined, NobodyLeftError, Patience, Post, splits_of
 from fedaction.engines.flower.install import installer
 from fedaction.engines.flower.server import FlowerEngine, QuorumError
+from fedaction.engines.flower.status import STATUS, ServerStatus, Watch, write_record
 from fedaction.engines.messages import pack, unpack
 from fedaction.evaluation.divergence import Distances
 from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json
-from fedaction.federation.progress import Progress
 from fedaction.federation.settings import to_toml
 from fedaction.federation.state import Job
 from fedaction.methods.base import Method
 from fedaction.runs.assembly import Assembled, make_rounds
 from fedaction.runs.checkpoint import RunState
 from fedaction.runs.deploy import INDEX, SERVER, write_model
+from fedaction.runs.judge import judge
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.runs.sites import check_real, recipe_for_sites
@@ -185,13 +186,18 @@ class RemoteAssembly:
 class RemoteRun(SingleRun):
     """A run over sites elsewhere. LOCAL tensors are not here, nor is anything that is made of them."""
 
-    def __init__(self, recipe: Recipe, exchange: Exchange, folder: Path, progress: Progress) -> None:
+    def __init__(self, recipe: Recipe, exchange: Exchange, folder: Path, progress: Watch) -> None:
         """`recipe` names one method and one seed; everybody has joined."""
         kind, settings = recipe.kinds[recipe.run.method], recipe.methods[recipe.run.method]
         infos = [exchange.joined[name].info for name in sorted(exchange.joined)]
         assembly: Assembled = RemoteAssembly(recipe, kind(infos, settings), exchange)
         exchange.install = installer(assembly.method, assembly.seed)
-        self._prepare(recipe, assembly, folder, progress, ())
+
+        def refused(client: str, text: str) -> None:
+            exchange.tell_client(client, text)
+            progress.refuse(client)
+
+        self._prepare(recipe, assembly, folder, progress, (), refused)
         self.rounds = make_rounds(recipe, self.federation, exchange.now)
 
     def engine(self, state: RunState) -> SimulatedEngine:
@@ -248,6 +254,8 @@ def open_run(recipe: Recipe, folder: Path, roll: Roll) -> Recipe:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "recipe.toml", to_toml(only.flat()).encode())
     roll.write(folder)
+    begun = ServerStatus(time=time.time(), wanted=roll.count, method=only.run.method, rounds=only.run.rounds)
+    write_record(begun, folder / STATUS)
     return only
 
 
@@ -272,7 +280,7 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
 
     Whoever follows the news knows its lines by the `attempt`.
     """
-    news = News(folder / NEWS, attempt)
+    news, watch = News(folder / NEWS, attempt), None
     try:
         with _lock_in_time(folder):
             remove_partial(folder)
@@ -280,7 +288,9 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
             known = roll.joined()
             told = json.dumps(recipe_for_sites(recipe)).encode()
             patience = Patience(answer=roll.answer, absence=roll.absence)
-            exchange = Exchange(post, roll.run, told, patience, news.warn, news.tell)
+            watch = Watch(folder / STATUS, news, roll.count, recipe.run.method, recipe.run.rounds)
+            exchange = Exchange(post, roll.run, told, patience, watch.warn, watch.tell, note=watch.note)
+            watch.count(exchange.wire)
             exchange.joined, exchange.closed = dict(known), bool(known)
             if roll.nodes is not None:
                 exchange.names = {int(node): name for node, name in roll.nodes.items()}
@@ -289,16 +299,23 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
             if not known:
                 roll.enrol(exchange.joined).write(folder)
                 exchange.closed = True
-            RemoteRun(recipe, exchange, folder, news).execute()
+            RemoteRun(recipe, exchange, folder, watch).execute()
             result = summary(recipe, folder)
+            result["warnings"] = judge([result])
             write_json(folder / "result.json", result)
             write_json(folder / "wire.json", exchange.wire)
+            watch.end("done", f"accuracy {result['mean']:.1%}")
         news.end("done", f"accuracy {result['mean']:.1%}")
         return result
     except Exception as error:
         known = isinstance(error, (ValueError, QuorumError, NobodyLeftError, NoAnswerError))
-        news.end("failed", str(error) if known else f"{type(error).__name__}: {error}")
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        if watch is not None:
+            watch.end("failed", text)
+        news.end("failed", text)
         raise
     except BaseException as error:  # it was told to stop, and may be started again
+        if watch is not None:
+            watch.end("stopped", type(error).__name__)
         news.end("stopped", type(error).__name__)
         raise

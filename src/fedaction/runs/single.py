@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -45,13 +45,20 @@ class SingleRun:
         self._prepare(recipe, Assembly.of(recipe, clients), folder, progress, callbacks)
 
     def _prepare(
-        self, recipe: Recipe, assembly: Assembled, folder: Path, progress: Progress, callbacks: Sequence[Callback]
+        self,
+        recipe: Recipe,
+        assembly: Assembled,
+        folder: Path,
+        progress: Progress,
+        callbacks: Sequence[Callback],
+        refused: Callable[[str, str], object] = lambda _client, _text: None,
     ) -> None:
         self.recipe, self.folder, self.progress, self.callbacks = recipe, folder, progress, callbacks
         self.assembly: Assembled = assembly
         seed = self.assembly.seed
         self.label = recipe.run.method if seed == 0 else f"{recipe.run.method}, seed {seed}"
-        self.federation = make_federation(recipe, self.assembly.method, progress.warn)
+        federation = make_federation(recipe, self.assembly.method, progress.warn)
+        self.federation = replace(federation, refused=refused)
         self.rounds = make_rounds(recipe, self.federation)
         self._snapshots = Snapshots(folder / "snapshots", recipe.run.rounds)
 

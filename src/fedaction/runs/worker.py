@@ -15,6 +15,7 @@ from fedaction.engines.base import choose_device
 from fedaction.engines.flower.envelope import Name
 from fedaction.engines.flower.limits import Limits
 from fedaction.engines.flower.site import REPORTS, Site
+from fedaction.engines.flower.status import STATUS, Diary
 from fedaction.runs.sites import SiteWorkshop
 
 
@@ -67,7 +68,8 @@ def main() -> None:
     if choose_device(settings.device).type == "cpu":  # a GPU's driver reserves more addresses than there is memory
         settings.limits.bound_memory()
     workshop = SiteWorkshop(settings.name, settings.data, settings.device, settings.limits)
-    site = Site(settings.name, settings.state, workshop, settings.reports, log, settings.limits)
+    diary = Diary(settings.state / STATUS, settings.name, settings.data, log)
+    site = Site(settings.name, settings.state, workshop, settings.reports, log, settings.limits, diary.note)
     worker = Worker(settings.address, settings.secret.read_bytes(), site.answer, log)
     log(f"{settings.name} is ready")
     try:

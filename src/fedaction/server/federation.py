@@ -14,8 +14,9 @@ from fedaction.federation.average import Averager
 from fedaction.federation.clock import Span
 from fedaction.federation.state import Job, Report, ServerState, Update, Weight, report_on
 from fedaction.federation.tree import tree_bytes
+from fedaction.federation.words import quote
 from fedaction.guard.base import Gatherer, Guard, Refused
-from fedaction.guard.reports import bound_evaluation, quote
+from fedaction.guard.reports import bound_evaluation
 from fedaction.methods.base import Method
 from fedaction.server.state import FederationState, Row
 
@@ -40,6 +41,8 @@ class Federation:
     """Local epochs of clients that are asked for other than the run says for all."""
     gather: Callable[[], Gatherer] = Averager
     """Makes what updates that are combined at a time become averages in."""
+    refused: Callable[[str, str], object] = lambda _client, _text: None
+    """Callback for a client whose update is not used, and why."""
 
     def job(self, server: ServerState, client: str, round: int, number: int = 0) -> Job:
         """Work for a client: to train from what it is sent now."""
@@ -132,6 +135,7 @@ class Ledger:
         except ValueError as error:  # `Refused` is one
             self._federation.warn(f"round {round}: {quote(str(error))}; the update is not used")
             self._refused[job.client] = self._refused.get(job.client, 0) + 1
+            self._federation.refused(job.client, f"the update of round {round} is not used: {quote(str(error))}")
             return False
         if update is not sent:
             self._mark("bounded", job.client)

@@ -14,10 +14,10 @@ import torch
 
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'fedaction[flower]'")
 
-from fedaction.cli.serve import is_gone
 from fedaction.engines.flower.keep import SiteStore
 from fedaction.engines.flower.keys import make_server_keys, make_site_key
 from fedaction.engines.flower.launch import free_port, open_superlink, start_superlink, stop
+from fedaction.engines.flower.status import is_gone
 from fedaction.engines.observed import ObservedEngine
 from fedaction.federation.progress import Quiet
 from fedaction.runs.metrics import read_rows

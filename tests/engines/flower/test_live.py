@@ -11,6 +11,7 @@ import torch
 from fedaction.engines.flower.exchange import Bounce, Exchange, Patience
 from fedaction.engines.flower.keep import SiteStore
 from fedaction.engines.flower.site import Site
+from fedaction.engines.flower.status import STATUS, Watch
 from fedaction.federation.progress import Quiet
 from fedaction.runs.checkpoint import load_checkpoint
 from fedaction.runs.metrics import read_rows
@@ -74,7 +75,9 @@ class Town:
         return self.folder / "run"
 
     def execute(self) -> None:
-        RemoteRun(self.recipe, self.exchange, self.run, self.told).execute()
+        run = self.recipe.run
+        watch = Watch(self.folder / STATUS, self.told, 3, run.method, run.rounds)
+        RemoteRun(self.recipe, self.exchange, self.run, watch).execute()
 
     def state(self, round: int):
         return load_checkpoint(self.run / "checkpoints", f"round-{round:06d}").federation

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -12,7 +10,7 @@ pytest.importorskip("flwr", reason="Flower is an extra: pip install 'fedaction[f
 
 from fedaction.cli.serve import SERVER_APP
 from fedaction.engines.flower.install import make_install
-from fedaction.engines.flower.launch import free_port, open_superlink, run_files, stop, submit
+from fedaction.engines.flower.launch import open_superlink, run_files, stop, submit
 from fedaction.federation.progress import Quiet
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.remote import Roll, open_run
@@ -29,9 +27,8 @@ from tests.engines.flower.places import (
     make_videos,
     simulated,
 )
-from tests.engines.flower.processes import ROOT, Machine
+from tests.engines.flower.processes import Machine
 from tests.engines.flower.test_contract import compare
-from tests.test_docs import fenced_blocks, run_commands
 
 pytestmark = pytest.mark.slow
 
@@ -142,31 +139,6 @@ def test_a_site_killed_for_good_is_refused_and_the_quorum_goes_on(tmp_path):
     assert refused and refused <= {3, 4, 5} and combined == [1] * 5
     assert not any(row.value for row in rows if (row.client, row.name) == ("clinic", "refused"))
     assert any("'home' has gone" in line["text"] for line in machine.news())
-
-
-def test_the_page_for_three_sites_runs_as_it_is_written(tmp_path, monkeypatch):
-    """Each line of its block `sh terminals` in a process of its own, once the rest of the page has been done."""
-    monkeypatch.chdir(tmp_path)
-    port, commands = str(free_port()), []
-    for _, info, block in fenced_blocks((ROOT / "docs" / "sites.md").read_text(encoding="utf-8")):
-        if info == ["sh", "run"]:
-            run_commands(ROOT / "docs" / "sites.md", block)
-        elif info[:1] == ["toml"]:
-            (tmp_path / info[1]).write_text(block, encoding="utf-8")
-        elif info == ["sh", "terminals"]:
-            commands = [line.replace("8000", port).split()[1:] for line in block.splitlines()]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-    program = [sys.executable, "-c", "from fedaction.cli import main; main()"]
-    processes = [subprocess.Popen([*program, *command], env=environment) for command in commands]
-    try:
-        assert processes[0].wait(400) == 0
-        assert set(json.loads((tmp_path / "run" / "result.json").read_text())["clients"]) == {"clinic", "gym", "home"}
-        assert [process.poll() for process in processes[1:]] == [None] * 3  # they wait for the next run
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(60)
 
 
 def test_what_a_server_sends_is_never_run_at_a_site(tmp_path):

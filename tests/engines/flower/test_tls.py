@@ -25,13 +25,20 @@ def test_sites_with_keys_train_and_one_under_anothers_name_is_left_out(tmp_path)
     # The thief's key is known to the server, but it says that it is the clinic.
     stolen = keys["thief"] / clinic
     stolen.write_bytes((keys["thief"] / "thief").read_bytes())
+    keys["stranger"] = tmp_path / "keys" / "stranger"  # whose key the server was never given
+    make_site_key("stranger", keys["stranger"])
+    (keys["stranger"] / "ca.crt").write_bytes(authority.read_bytes())
     recipe = make_recipe(paths, "fsar", rounds=2)
-    with Machine(tmp_path, paths, recipe, keys) as machine:
+    with Machine(tmp_path, {**paths, "stranger": paths[clinic]}, recipe, keys) as machine:
         machine.serve("--sites", "3")
         honest, machine.keys = keys, {**keys, clinic: keys["thief"]}
         machine.join(clinic, label="thief", state=tmp_path / "sites" / "thief")
         left_out = f"it says that it is {clinic!r}, but"
         machine.wait(lambda news: any(left_out in line["text"] for line in news))
+        machine.join("stranger")
+        for label, reason in (("thief", left_out), ("stranger", "the server does not let the key 'stranger' in")):
+            log = tmp_path / f"{label}.log"
+            machine.wait(lambda _, log=log, reason=reason: reason in log.read_text())  # its owner is told
         machine.keys = honest
         for name in (clinic, *others):
             machine.join(name)

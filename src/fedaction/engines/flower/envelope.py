@@ -14,8 +14,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-Kind = Literal["hello", "begin", "train", "evaluate", "end", "fault", "unknown"]
-"""The first five are asked, and answered by the same word; or by "fault", or by "unknown": a site that knows nothing
+Kind = Literal["hello", "begin", "train", "evaluate", "end", "refused", "fault", "unknown"]
+"""The first six are asked, and answered by the same word; or by "fault", or by "unknown": a site that knows nothing
 of the run, since it was started anew."""
 MOST_TEXT = 2000
 """Characters of what a site says went wrong."""
@@ -52,7 +52,7 @@ class Front(BaseModel):
     oldest: int = Field(default=0, ge=0, lt=1 << 53)
     """Of LOCAL tensors, what jobs before this one have left is not needed again."""
     text: str = Field(default="", max_length=MOST_TEXT)
-    """What went wrong."""
+    """What went wrong; in a question, what the server has to say of the site's last answer."""
     proof: str = Field(default="", max_length=64)
     """In an answer to "hello": what only this site can say, the same throughout a run."""
     data: str = Field(default="", max_length=64)

@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fedaction.data.client import ClientInfo
-from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Front, Kind, draw_token, open_envelope
+from fedaction.engines.flower.envelope import (
+    MOST_TEXT,
+    Envelope,
+    EnvelopeError,
+    Front,
+    Kind,
+    draw_token,
+    open_envelope,
+)
 from fedaction.engines.flower.install import digest_install
 from fedaction.engines.flower.requests import (
     MOST_HELLO,
@@ -29,7 +37,7 @@ from fedaction.engines.flower.site import pack_members
 from fedaction.engines.messages import MessageError, unpack
 
 _MOST_CLASSES = 100_000
-_WAYS: tuple[Kind, ...] = ("hello", "begin", "train", "evaluate", "end")
+_WAYS: tuple[Kind, ...] = ("hello", "refused", "begin", "train", "evaluate", "end")
 
 
 @dataclass
@@ -70,6 +78,8 @@ class Exchange:
     """Everybody who ever joined, by name."""
     closed: bool = False
     """Whether nobody else may join."""
+    note: Callable[[str, str, str], object] = lambda _what, _name, _text: None
+    """Told of who is "here" (with what it has), "gone" or "left out" (with the reason): what, name, text."""
     names: Mapping[int, str] | None = None
     """Whose key each node has, where nodes have keys: a site cannot join under another's name."""
     install: Callable[[str], bytes] = lambda _: b""
@@ -86,6 +96,11 @@ class Exchange:
     _looked: float = float("-inf")
     _waiting: list[_Call] = field(default_factory=list[_Call])  # what `send` put under way
     _came: list[_Call] = field(default_factory=list[_Call])  # of those, what has an answer
+    _words: dict[str, str] = field(default_factory=dict[str, str])  # what clients are told with their next question
+
+    def tell_client(self, client: str, text: str) -> None:
+        """Has a client told something with the next question that it is asked."""
+        self._words[client] = text[:MOST_TEXT]
 
     @property
     def present(self) -> list[str]:
@@ -195,6 +210,7 @@ class Exchange:
     def _miss(self, name: str, calls: Sequence[_Call]) -> None:
         """A client has vanished: what it was asked will be asked again when it is back."""
         self.warn(f"client {name!r} has gone; it has {self.patience.absence:g} s to come back")
+        self.note("gone", name, "")
         node = self._nodes.pop(name)
         self._lost[name] = self.now()
         self._begun.discard(name)
@@ -210,6 +226,7 @@ class Exchange:
         if isinstance(content, Bounce):
             del self._greeted[node]  # its worker may still be starting: try again at the next look
             return
+        said: Front | None = None
         try:
             envelope = open_envelope(content, MOST_HELLO)
             said = envelope.header
@@ -224,8 +241,13 @@ class Exchange:
             client = self._admit(said, unpack(ClientInfo, envelope.parts[0]))
         except (EnvelopeError, MessageError) as error:
             self.warn(f"a node ({node}) is left out: {error}")
+            self.note("left out", said.client if said else "", str(error))
+            if said is None or said.kind != "fault":  # else its owner knows
+                front = Front(kind="refused", run=self.run, nonce=draw_token(), text=str(error)[:MOST_TEXT])
+                self._post([(node, "refused", Envelope(front).seal())])
             return
         name = client.info.id
+        self.note("here", name, describe(client.info))
         self.tell(f"{name} has {'come back' if name in self.joined else 'joined'}: {describe(client.info)}")
         before = self._nodes.get(name)
         self.joined[name], self._nodes[name], self._installed[name] = client, node, said.installed
@@ -280,6 +302,7 @@ class Exchange:
                 client=request.client,
                 basis=request.basis,
                 oldest=request.oldest,
+                text=self._words.pop(request.client, ""),
             )
             messages.append((node, request.kind, Envelope(header, request.parts).seal()))
             sent.append(call)
@@ -338,6 +361,7 @@ class Exchange:
         """A client that knows nothing of the run is greeted again, whatever node it is."""
         node = self._nodes.pop(name, None)
         self._lost[name] = self.now()
+        self.note("gone", name, "")
         if node is not None:
             self._greeted.pop(node, None)
 

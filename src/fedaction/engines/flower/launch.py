@@ -20,7 +20,8 @@ from typing import IO
 from urllib.error import URLError
 from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, build_opener
 
-from fedaction.engines.flower.node import PARENT
+from fedaction.engines.flower.node import MARK, PARENT
+from fedaction.engines.flower.status import CONTACT
 from fedaction.federation.files import read_json, write_atomically, write_json
 
 _CONNECTION = "fedaction"
@@ -66,12 +67,15 @@ def check_flower() -> None:
 
 
 def flower_environment(home: Path) -> dict[str, str]:
-    """What Flower's processes are started with: no telemetry, no look for updates, files in a folder of its own."""
+    """What Flower's processes are started with: files in a folder of its own, and nothing that calls home.
+
+    Flower's telemetry and its look for updates are off, unless whoever starts this has the variables set already.
+    """
     programs = str(Path(sys.executable).parent)  # Flower starts its own programs by name
     return {
-        **os.environ,
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
+        **os.environ,
         "FLWR_HOME": str(home.resolve()),
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
@@ -288,7 +292,7 @@ def start_supernode(
     """Starts a SuperNode whose work is done by a worker of ours; without keys it takes anybody for the server.
 
     Args:
-        home: Flower's own folder at this site.
+        home: Flower's own folder at this site, below the site's.
         superlink: HOST:PORT.
         port: of this machine, where the worker fetches messages.
         secret: a file with what the worker is known by; written here.
@@ -302,7 +306,7 @@ def start_supernode(
     command = ["supernode", *(["--insecure"] if keys is None else keys.options()), "--superlink", superlink]
     command += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
     command += ["--superexec-auth-secret-file", str(secret), *options]
-    return _start(command, home, log)
+    return _start(command, home, log, {MARK: str(home.parent / CONTACT)})
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = 15.0) -> None:
@@ -316,11 +320,13 @@ def stop(process: subprocess.Popen[bytes], seconds: float = 15.0) -> None:
             process.wait()
 
 
-def _start(command: list[str], home: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], home: Path, log: IO[bytes], more: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     home.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
         [sys.executable, "-m", "fedaction.engines.flower.node", *command],
-        env={**flower_environment(home), PARENT: str(os.getpid())},
+        env={**flower_environment(home), PARENT: str(os.getpid()), **(more or {})},
         stdout=log,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,

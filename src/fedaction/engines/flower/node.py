@@ -1,10 +1,11 @@
 """Flower's long processes, as `fedaction serve` and `join` start them: `python -m THIS_MODULE ROLE ...`.
 
 ROLE is superlink or supernode; what follows is what Flower's own commands take. Some things differ. They end when
-whoever started them is gone. A SuperNode sends every answer at once (`flush_replies`), and ends when a thread of it
-has failed (`end_with_threads`). And it looks for messages more often: Flower's sleeps 3 s between two looks, which a
-round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps here
-(default 0.3). FEDACTION_HEARTBEAT is the time in which it shows that it is there (see `set_heartbeat`).
+whoever started them is gone. A SuperNode sends every answer at once (`flush_replies`), ends when a thread of it has
+failed (`end_with_threads`), and leaves a mark whenever the server has answered (`mark_contact`). And it looks for
+messages more often: Flower's sleeps 3 s between two looks, which a round of small work would consist of; the
+environment variable FEDACTION_POLL says how many seconds it sleeps here (default 0.3). FEDACTION_HEARTBEAT is the
+time in which it shows that it is there (see `set_heartbeat`).
 """
 
 # Flower is an extra, which a type checker need not find.
@@ -19,6 +20,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 POLL = "FEDACTION_POLL"
@@ -27,6 +30,8 @@ PARENT = "FEDACTION_PARENT"
 """The environment variable: the process that started this one, which may be gone before this one can look."""
 HEARTBEAT = "FEDACTION_HEARTBEAT"
 """The environment variable: seconds in which a SuperNode shows at least once that it is there, 10 or more."""
+MARK = "FEDACTION_CONTACT"
+"""The environment variable: the file that is touched when the server has answered."""
 
 
 class ShortSleeps:
@@ -104,6 +109,27 @@ def end_with_threads() -> None:
     threading.excepthook = end
 
 
+def mark_contact(pull: Callable[..., int | None], path: Path | None) -> Callable[..., int | None]:
+    """Flower's step that fetches a message, which touches a file when the server has answered.
+
+    Where the server cannot be reached the step does not return, and the file grows old.
+    """
+    if path is None:
+        return pull
+    last = float("-inf")
+
+    def fetch(*positional: Any, **named: Any) -> int | None:
+        nonlocal last
+        run = pull(*positional, **named)
+        if time.monotonic() - last >= 1.0:
+            last = time.monotonic()
+            with suppress(OSError):
+                path.touch()
+        return run
+
+    return fetch
+
+
 def end_with_parent() -> None:
     """Ends this process soon after the one that started it, however that ended."""
     parent = int(os.environ.get(PARENT, os.getppid()))
@@ -136,7 +162,9 @@ def main() -> None:
     shorten_backoff()
     if HEARTBEAT in os.environ:
         set_heartbeat(float(os.environ[HEARTBEAT]))
-    start_client_internal._pull_and_store_message = flush_replies(start_client_internal._pull_and_store_message)
+    mark = os.environ.get(MARK)
+    fetch = mark_contact(start_client_internal._pull_and_store_message, Path(mark) if mark else None)
+    start_client_internal._pull_and_store_message = flush_replies(fetch)
     start_client_internal.time = ShortSleeps(max(0.01, float(os.environ.get(POLL, "0.3"))))
     flower_supernode()
 

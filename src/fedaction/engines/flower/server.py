@@ -224,7 +224,8 @@ def _read_evaluation(job: Job, question: Question, answer: Envelope | Failure) -
     _check_numbers(job, report.metrics)
     if report.client != job.client or not 0 <= report.n < 1 << 53:
         raise MessageError(f"client {job.client!r} reported as {report.client[:100]!r} on {report.n} samples")
-    odd = [kind for kind in report.evidence if kind not in EVIDENCE or kind not in question.evidence]
+    asked = [kind for kind in EVIDENCE if kind in question.evidence and (kind != "samples" or question.samples)]
+    odd = [kind for kind in report.evidence if kind not in asked]
     if odd:
         raise MessageError(f"client {job.client!r} reported {odd[0][:100]!r}, which nobody asked for")
     return report

@@ -30,6 +30,7 @@ from fedaction.federation.files import free_bytes, write_atomically
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job
 from fedaction.federation.tree import Leaf, Tree, largest_values, tree_bytes
+from fedaction.federation.words import quote
 from fedaction.methods.base import Method
 
 REPORTS: dict[str, str] = {
@@ -98,6 +99,18 @@ class _Session:
     work: Work | None = None
 
 
+class Note(Protocol):
+    """Is told how a site stands: see `Diary.note`."""
+
+    def __call__(self, **changes: str | int | Mapping[str, float]) -> object:
+        """Fields of `SiteStatus` that have changed."""
+        ...
+
+
+def _note_nothing(**changes: str | int | Mapping[str, float]) -> None:
+    """Where nobody keeps a diary."""
+
+
 class Site:
     """One client on its own machine."""
 
@@ -109,6 +122,7 @@ class Site:
         reports: Sequence[str] = tuple(REPORTS),
         log: Callable[[str], object] = lambda _: None,
         limits: Limits = Limits(),  # noqa: B008
+        note: Note = _note_nothing,
     ) -> None:
         """Prepares a site.
 
@@ -119,11 +133,12 @@ class Site:
             reports: what it tells, of `REPORTS`.
             log: told what happens, for the site's owner.
             limits: what a server may ask of it at most.
+            note: told how the site stands: see `Diary.note`.
         """
         unknown = [word for word in reports if word not in REPORTS]
         if unknown:
             raise SiteError(f"a site cannot report {unknown[0]!r}; there are {', '.join(REPORTS)}")
-        self.name, self._folder, self._workshop, self._log = name, folder, workshop, log
+        self.name, self._folder, self._workshop, self._log, self._note = name, folder, workshop, log, note
         self._reports, self._limits = frozenset(reports), limits
         self._key = _read_key(folder / "site.key")
         self._run: _Session | None = None
@@ -134,7 +149,9 @@ class Site:
         try:
             envelope = open_envelope(content, MOST_BYTES)
             header = header.model_copy(update={"run": envelope.header.run, "nonce": envelope.header.nonce})
-            return self._do(envelope, header).seal()
+            sealed = self._do(envelope, header).seal()
+            self._note(job=envelope.header.kind, busy="", sent=len(sealed), received=len(content))
+            return sealed
         except ValueError as error:
             text = str(error)
         except OSError as error:  # whose text would tell where files lie
@@ -146,10 +163,19 @@ class Site:
                 text = f"this needs more memory than this site has or allows ({self._limits.said_memory})"
             self._log(f"{type(error).__name__}: {error}")
         self._log(f"refused or failed: {text}")
-        return Envelope(header.model_copy(update={"text": text[:MOST_TEXT]})).seal()
+        sealed = Envelope(header.model_copy(update={"text": text[:MOST_TEXT]})).seal()
+        self._note(job="refused or failed", busy="", remark=text, sent=len(sealed), received=len(content))
+        return sealed
 
     def _do(self, envelope: Envelope, answer: Front) -> Envelope:
         asked, parts = envelope.header, envelope.parts
+        if asked.text:  # by the server, whoever that is
+            word = "leaves this site out" if asked.kind == "refused" else "says"
+            self._log(f"the server {word}: {quote(asked.text)}")
+            self._note(remark=asked.text)
+        if asked.kind == "refused":
+            self._note(left_out=asked.text or "no reason was given")
+            return Envelope(answer.model_copy(update={"kind": "refused"}))
         if asked.kind == "hello":
             return self._hello(asked, parts, answer)
         if asked.client != self.name:
@@ -160,11 +186,13 @@ class Site:
         answer = answer.model_copy(update={"kind": asked.kind})
         if asked.kind == "begin":
             self._begin(run, parts)
+            self._note(run=run.token, method=str(run.recipe.get("method")), round=0, told={}, left_out="")
             return Envelope(answer)
         if asked.kind not in ("train", "evaluate", "end"):
             raise SiteError(f"a site is not asked for {asked.kind!r}")
         job = self._read_job(run, _only(parts, 2 if asked.kind == "evaluate" else 1)[0])
         self._take_up(run, asked.basis)
+        self._note(round=job.round, busy=asked.kind)
         if asked.kind == "train":
             return Envelope(answer, (self._train(run, job, asked.oldest),))
         if asked.kind == "end":
@@ -181,7 +209,7 @@ class Site:
             data = replace(data, info=replace(data.info, id=self.name))
             self._close()
             run = self._run = _Session(asked.run, recipe, data, self._store(asked.run))
-            self._log(f"joined run {asked.run}: {data.info.samples} training and {len(data.test)} test samples")
+            self._log(f"ready for run {asked.run}: {data.info.samples} training and {len(data.test)} test samples")
         held = run.data.validation
         splits = [name for name, there in (("test", run.data.test), ("validation", held)) if there and len(there)]
         said = {
@@ -286,6 +314,7 @@ class Site:
         (report,) = run.work.engine.evaluate([job], replace(question, evidence=wanted, samples=0))
         if "metrics" not in self._reports:
             report = Evaluation(report.client, {}, report.evidence, report.n)
+        self._note(told={name: value for name, value in report.metrics.items() if math.isfinite(value)})
         return pack(report)
 
     def _end(self, run: _Session, job: Job, oldest: int) -> None:
@@ -295,6 +324,8 @@ class Site:
         path = self._folder / run.token / MODEL
         written = run.work.write_model({**job.payload, **run.work.engine.store.current(self.name)}, path)
         self._log(f"the run is over; this site's network: {path if written else 'none that a file can hold'}")
+        if written:
+            self._note(model=str(path))
 
     def _store(self, run: str) -> SiteStore:
         return SiteStore(self._folder / run, self.name)
