@@ -207,25 +207,17 @@ def bench_load(
     lines: list[dict[str, Any]] = []
     with exit_on_refusal(), err.status("measuring") as status:
         for kind, sizes in (("real", real), ("simulated", simulated)):
-            for line in bench.bench_load(
-                kind, [int(size) for size in sizes.split(",") if size], rounds, status.update
-            ):
-                lines.append({"kind": kind, **line})
+            numbers = [int(size) for size in sizes.split(",") if size]
+            lines += [{"kind": kind, **line} for line in bench.bench_load(kind, numbers, rounds, status.update)]
     if as_json:
         print(json.dumps(lines))
         return
-    table = Table(
-        "", "sites", "s a round", "rounds a minute", "server MB", "server ms a site", "bytes a site", "lost"
-    )
+    heads = ("s a round", "rounds a minute", "server, MB", "server, ms a site", "bytes a site", "lost")
+    table = Table("", "sites", *heads, box=None)
     for line in lines:
         pace = (f"{line['round']:.1f}", f"{60 / line['round']:.1f}")
-        cost = (
-            f"{line['memory'] / 1e6:.0f}",
-            f"{1000 * line['busy']:.1f}",
-            f"{line['bytes']:,.0f}",
-            str(line["lost"]),
-        )
-        table.add_row(line["kind"], str(line["sites"]), *pace, *cost)
+        cost = (f"{line['memory'] / 1e6:.0f}", f"{1000 * line['busy']:.1f}", f"{line['bytes']:,.0f}")
+        table.add_row(line["kind"], str(line["sites"]), *pace, *cost, str(line["lost"]))
     show(table)
 
 
