@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 from fedaction.bench.flower import SMALL, carry_out_real
 from fedaction.engines.flower.launch import check_flower
@@ -21,36 +21,34 @@ from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.remote import NEWS, Roll, open_run
 from fedaction.stage.stores import write_stage_stores
 
-Kind = Literal["real", "simulated"]
-
 
 def bench_load(
-    kind: Kind, sizes: Sequence[int], rounds: int = 3, tell: Callable[[str], object] = lambda _: None
+    sizes: Sequence[int], rounds: int = 3, tell: Callable[[str], object] = lambda _: None, *, rayed: bool = False
 ) -> list[dict[str, Any]]:
-    """One line for each number of sites.
+    """One line for each number of sites: real SuperNodes, or `rayed`, in Flower's simulation.
 
     Returns:
-        Of each: `sites`; `round`, seconds that a round of training and test takes, the median without the first;
+        Of each: `sites` and `rayed`; `round`, seconds of a round of training and test, the median without the first;
         `memory`, bytes that the server's process had at most; `busy`, CPU seconds of that process by round and site;
         `bytes`, what a site is sent and sends in a round of training; `lost`, answers that did not come.
     """
     check_flower()
     lines: list[dict[str, Any]] = []
     for size in sizes:
-        tell(f"{size} sites, {kind}")
+        tell(f"{size} sites{' in the simulation' if rayed else ''}")
         with tempfile.TemporaryDirectory(prefix="fedaction-") as name:
-            lines.append(_load(kind, Path(name), size, rounds))
+            lines.append(_load(Path(name), size, rounds, rayed))
     return lines
 
 
-def _load(kind: Kind, folder: Path, size: int, rounds: int) -> dict[str, Any]:
+def _load(folder: Path, size: int, rounds: int, rayed: bool) -> dict[str, Any]:
     names = [f"site-{place:04}" for place in range(size)]
     stores = write_stage_stores(folder / "stores", names=names, recordings=(8,), actions=(3,), frames=12)
     values = {"method": "fedavg", "data": "store", "store_paths": ["sites"], "frames": 12, "rounds": rounds + 1}
     recipe = parse_recipe({**values, **SMALL, "device": "cpu", "batch_size": 4})
     home = folder / "run"
     open_run(recipe, home, Roll(count=size, wait=3600.0))
-    if kind == "real":
+    if not rayed:
         carry_out_real(folder, home, stores, 120.0 * rounds + 30.0 * size)
     else:
         sites = {site: str(path) for site, path in stores.items()}
@@ -68,6 +66,7 @@ def _load(kind: Kind, folder: Path, size: int, rounds: int) -> dict[str, Any]:
     seconds = list(read_seconds(home / "clock.jsonl", "total").values())[1:]
     return {
         "sites": size,
+        "rayed": rayed,
         "round": median(seconds),
         "memory": done[-1].get("memory", 0),
         "busy": (done[-1]["cpu"] - done[0]["cpu"]) / (len(done) - 1) / size,

@@ -206,9 +206,9 @@ def bench_load(
 
     lines: list[dict[str, Any]] = []
     with exit_on_refusal(), err.status("measuring") as status:
-        for kind, sizes in (("real", real), ("simulated", simulated)):
+        for rayed, sizes in ((False, real), (True, simulated)):
             numbers = [int(size) for size in sizes.split(",") if size]
-            lines += [{"kind": kind, **line} for line in bench.bench_load(kind, numbers, rounds, status.update)]
+            lines += bench.bench_load(numbers, rounds, status.update, rayed=rayed)
     if as_json:
         print(json.dumps(lines))
         return
@@ -217,7 +217,7 @@ def bench_load(
     for line in lines:
         pace = (f"{line['round']:.1f}", f"{60 / line['round']:.1f}")
         cost = (f"{line['memory'] / 1e6:.0f}", f"{1000 * line['busy']:.1f}", f"{line['bytes']:,.0f}")
-        table.add_row(line["kind"], str(line["sites"]), *pace, *cost, str(line["lost"]))
+        table.add_row("simulated" if line["rayed"] else "real", str(line["sites"]), *pace, *cost, str(line["lost"]))
     show(table)
 
 
