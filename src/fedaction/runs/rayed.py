@@ -15,12 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedaction.engines.flower.envelope import open_envelope
 from fedaction.engines.flower.post import FlowerPost, unwrap, wrap
 from fedaction.engines.flower.site import Site
-from fedaction.federation.files import read_json
+from fedaction.engines.messages import MOST_BYTES
+from fedaction.federation.files import read_json, write_atomically
 from fedaction.runs.remote import carry_out
 from fedaction.runs.sites import SiteWorkshop
 
+_TOLD = ("hello", "begin")  # messages that a site remembers while its process lives
 _HERE: dict[Path, Site] = {}  # the sites that this process has worked for, by where they keep their state
 
 
@@ -50,8 +53,7 @@ def run_rayed(home: Path, sites: Mapping[str, Path], state: Path, workers: int =
 
     def answer(message: Any, context: Any) -> Any:
         name = names[int(context.node_config["partition-id"])]
-        site = _open_site(name, sites[name], state / name)
-        return Message(wrap(site.answer(unwrap(message.content))), reply_to=message)
+        return Message(wrap(_answer(name, sites[name], state / name, unwrap(message.content))), reply_to=message)
 
     for register in (client.train(), client.evaluate(), client.query()):
         register(answer)
@@ -62,8 +64,19 @@ def run_rayed(home: Path, sites: Mapping[str, Path], state: Path, workers: int =
     return read_json(home / "result.json")
 
 
-def _open_site(name: str, data: Path, state: Path) -> Site:
-    """A site; this process makes it once, with torch, network and samples."""
+def _answer(name: str, data: Path, state: Path, content: bytes) -> bytes:
+    """A site's answer, from whichever process Ray has chosen.
+
+    One that has not worked for this site in this run is told what others were: the greeting, and who takes part.
+    """
     if state not in _HERE:
         _HERE[state] = Site(name, state, SiteWorkshop(name, data, "cpu"))
-    return _HERE[state]
+    site = _HERE[state]
+    reply, kind = site.answer(content), open_envelope(content, MOST_BYTES).header.kind
+    if open_envelope(reply, MOST_BYTES).header.kind == "unknown":
+        for told in _TOLD[: _TOLD.index(kind)] if kind in _TOLD else _TOLD:
+            site.answer((state / told).read_bytes())
+        reply = site.answer(content)
+    if kind in _TOLD:
+        write_atomically(state / kind, content)
+    return reply
