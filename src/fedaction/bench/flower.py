@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -35,7 +35,8 @@ from fedaction.runs.remote import Roll, open_run
 from fedaction.runs.worker import SiteSettings
 from fedaction.stage.stores import PLACES, write_stage_stores
 
-_SMALL: dict[str, Any] = {"model_width": 4, "model_last": 0, "model_units": (1, 1, 1), "model_projection": 8}
+SMALL: dict[str, Any] = {"model_width": 4, "model_last": 0, "model_units": (1, 1, 1), "model_projection": 8}
+"""A network that is small work for a site."""
 _SERVER = """\
 import json, time
 from pathlib import Path
@@ -128,9 +129,16 @@ def _time_own(folder: Path, rounds: int, **more: Any) -> tuple[list[float], list
     """Seconds of each round of this engine: of training, and with a test of every site."""
     stores = write_stage_stores(folder / "stores", recordings=(12,), actions=(3,), frames=12)
     values = {"data": "store", "store_paths": ["sites"], "frames": 12, "rounds": rounds}
-    recipe = parse_recipe({**values, **_SMALL, "device": "cpu", "batch_size": 4, **more})
+    recipe = parse_recipe({**values, **SMALL, "device": "cpu", "batch_size": 4, **more})
     run = folder / "run"
     open_run(recipe, run, Roll(count=len(stores)))
+    carry_out_real(folder, run, stores, 60.0 * rounds + 120)
+    seconds = [read_seconds(run / "clock.jsonl", kind) for kind in ("train", "total")]
+    return list(seconds[0].values()), list(seconds[1].values())
+
+
+def carry_out_real(folder: Path, run: Path, stores: Mapping[str, Path], seconds: float) -> None:
+    """Carries out a run (see `open_run`) over real SuperNodes on this machine, in at most so many seconds."""
     with ExitStack() as stack:
         log, home, port = _open_link(stack, folder)
         for name, data in stores.items():
@@ -148,9 +156,7 @@ def _time_own(folder: Path, rounds: int, **more: Any) -> tuple[list[float], list
             worker = subprocess.Popen(command, env=alone, stdout=log, stderr=subprocess.STDOUT)
             stack.callback(stop, worker)
         submit(home, port, run, run_files("fedaction.runs.server_app"))
-        _wait_for(run / "result.json", 60.0 * rounds + 120)
-    seconds = [read_seconds(run / "clock.jsonl", kind) for kind in ("train", "total")]
-    return list(seconds[0].values()), list(seconds[1].values())
+        _wait_for(run / "result.json", seconds)
 
 
 def _open_link(stack: ExitStack, folder: Path) -> tuple[IO[bytes], Path, int]:

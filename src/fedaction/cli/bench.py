@@ -193,6 +193,35 @@ def bench_flower(
     say(f"ratio: {result['ratio']:.1f}")
 
 
+@bench_app.command("load")
+def bench_load(
+    real: Annotated[str, typer.Option(help="Numbers of real SuperNodes on this machine, such as 4,8,16.")] = "4,8",
+    simulated: Annotated[
+        str, typer.Option(help="Numbers of sites in Flower's simulation (pip install 'flwr[simulation]').")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of each.")] = 3,
+    as_json: JsonFlag = False,
+) -> None:
+    """What many sites over Flower cost the server: time of a round, memory, CPU time and bytes of each site."""
+    from fedaction.bench import load as bench
+
+    lines: list[dict[str, Any]] = []
+    with exit_on_refusal(), err.status("measuring") as status:
+        for rayed, sizes in ((False, real), (True, simulated)):
+            numbers = [int(size) for size in sizes.split(",") if size]
+            lines += bench.bench_load(numbers, rounds, status.update, rayed=rayed)
+    if as_json:
+        print(json.dumps(lines))
+        return
+    heads = ("s a round", "rounds a minute", "server, MB", "server, ms a site", "bytes a site", "lost")
+    table = Table("", "sites", *heads, box=None)
+    for line in lines:
+        pace = (f"{line['round']:.1f}", f"{60 / line['round']:.1f}")
+        cost = (f"{line['memory'] / 1e6:.0f}", f"{1000 * line['busy']:.1f}", f"{line['bytes']:,.0f}")
+        table.add_row("simulated" if line["rayed"] else "real", str(line["sites"]), *pace, *cost, str(line["lost"]))
+    show(table)
+
+
 def _show(result: dict[str, Any], as_json: bool) -> None:
     """Two engines compared."""
     if as_json:

@@ -116,7 +116,7 @@ class News:
     def advance(self, label: str, done: int, value: float | None = None) -> None:
         """See `Progress`."""
         result = "" if value is None else f", {self._metric} {value:.1%}"
-        self._write("round", f"{label}: {done}{result}", round=done)
+        self._write("round", f"{label}: {done}{result}", round=done, **_used())
 
     def tell(self, message: str) -> None:
         """See `Progress`."""
@@ -135,6 +135,16 @@ class News:
         line = json.dumps({**who, "kind": kind, "text": text, **more})
         with self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+
+def _used() -> dict[str, float]:
+    """CPU seconds that this process has used, and the most bytes of memory that it had, where the system says so."""
+    used: dict[str, float] = {"cpu": time.process_time()}
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return used
+    return {**used, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 
 @dataclass(frozen=True)
