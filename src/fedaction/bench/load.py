@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from fedaction.bench.flower import SMALL, carry_out_real
-from fedaction.engines.flower.launch import check_flower
+from fedaction.engines.flower.launch import check_flower, check_ray
 from fedaction.runs.metrics import read_rows, read_seconds
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.remote import NEWS, Roll, open_run
@@ -32,7 +32,7 @@ def bench_load(
         `memory`, bytes that the server's process had at most; `busy`, CPU seconds of that process by round and site;
         `bytes`, what a site is sent and sends in a round of training; `lost`, answers that did not come.
     """
-    check_flower()
+    (check_ray if rayed and sizes else check_flower)()
     lines: list[dict[str, Any]] = []
     for size in sizes:
         tell(f"{size} sites{' in the simulation' if rayed else ''}")

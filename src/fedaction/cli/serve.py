@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -61,6 +63,13 @@ def serve(
             "--resume", help="If --out has a served run already, go on with it: for services and containers."
         ),
     ] = False,
+    simulate: Annotated[
+        Path | None,
+        typer.Option(
+            help="No sites join: every dataset in this folder is one, in Flower's own simulation on this machine "
+            "(pip install 'flwr[simulation]')."
+        ),
+    ] = None,
     keys: KeysOption = None,
     insecure: InsecureFlag = False,
 ) -> None:
@@ -76,11 +85,14 @@ def serve(
     - `fedaction serve three.toml --sites 3 --host 0.0.0.0 --keys keys` : sites elsewhere, with keys
 
     - `fedaction serve runs/three-1 --host 0.0.0.0 --keys keys` : go on with a run
+
+    - `fedaction serve three.toml --simulate stores` : the same server and sites, without a network
     """
     from fedaction.engines.flower.launch import ServerKeys, check_flower
 
     load(check_flower)
-    require_keys(keys, insecure, host)
+    datasets = load(_list_datasets, simulate) if simulate is not None else {}
+    require_keys(keys, insecure or simulate is not None, host)
     if host not in ("127.0.0.1", "localhost", "0.0.0.0"):
         raise fail(f"--host {host}: the server itself needs Flower at 127.0.0.1; say --host 0.0.0.0 to let sites in")
     trusted = None if keys is None else ServerKeys(keys)
@@ -112,17 +124,18 @@ def serve(
                 )
             if parsed.run.baselines or len(parsed.run.seeds) > 1:
                 warn("baselines and further seeds are not run between sites: only the method, with the first seed")
-            roll = Roll(count=sites, wait=wait, answer=deadline, absence=absence)
+            roll = Roll(count=len(datasets) or sites, wait=wait, answer=deadline, absence=absence)
             load(open_run, parsed, home, roll)
         say(f"run directory: {home}", err)
         how = "--insecure" if keys is None else "--keys FOLDER"
         place = "127.0.0.1" if host == "127.0.0.1" else "THIS_MACHINE"
-        say(f"at each site: fedaction join {place}:{port} --data STORE --name NAME {how}", err)
+        if not datasets:
+            say(f"at each site: fedaction join {place}:{port} --data STORE --name NAME {how}", err)
         if trusted is not None:
             say(f"sites that may join: {', '.join(trusted.sites())}; give each {keys}/ca.crt", err)
         with show_warnings(), exit_on_refusal():
             try:
-                result = supervise(home, port, host, trusted)
+                result = _simulate(home, datasets) if datasets else supervise(home, port, host, trusted)
             except KeyboardInterrupt:
                 warn(f"stopped; `fedaction serve {home}` resumes from the last checkpoint")
                 raise typer.Exit(130) from None
@@ -131,6 +144,42 @@ def serve(
     report = load(write_report, home)
     say(f"accuracy {result['mean']:.1%} over {len(result['clients'])} sites; {home / 'result.json'}")
     say(f"report: {report}")
+
+
+def _list_datasets(folder: Path) -> dict[str, Path]:
+    """The datasets of a folder, by the names that their sites get."""
+    from fedaction.engines.flower.launch import check_ray
+
+    check_ray()
+    found = (
+        {path.name: path.resolve() for path in sorted(folder.iterdir()) if path.is_dir()} if folder.is_dir() else {}
+    )
+    if not found:
+        raise ValueError(
+            f"{folder} has no datasets: it needs a folder for each site, such as `fedaction data stage` makes"
+        )
+    return found
+
+
+def _simulate(home: Path, datasets: dict[str, Path]) -> dict[str, Any]:
+    """A run in Flower's simulation, whose news are told as they come; its result."""
+    from fedaction.runs.rayed import run_rayed
+    from fedaction.runs.remote import NEWS
+
+    over, news = threading.Event(), follow(home / NEWS)
+
+    def tell() -> None:
+        while not over.wait(0.5):
+            for line in next(news):
+                (warn if line["kind"] == "warn" else lambda t: say(t, err))(quote(line["text"]))
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        return run_rayed(home, datasets, home / "sites", os.cpu_count() or 1)
+    finally:
+        over.set()
+        teller.join()
 
 
 def is_over(home: Path) -> bool:

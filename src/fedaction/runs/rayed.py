@@ -11,6 +11,7 @@ For experiments `fedaction run` is far faster.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ def run_rayed(home: Path, sites: Mapping[str, Path], state: Path, workers: int =
         state: where sites keep what they keep, a folder for each.
         workers: how many processes do the sites' work.
     """
+    for name in ("FLWR_TELEMETRY_ENABLED", "RAY_USAGE_STATS_ENABLED"):  # nothing calls home unless somebody says so
+        os.environ.setdefault(name, "0")
     from flwr.app import Message
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp

@@ -66,6 +66,13 @@ def check_flower() -> None:
         raise ValueError("Flower is not installed here; `pip install 'fedaction[flower]'` installs it")
 
 
+def check_ray() -> None:
+    """Refuses with a message where Flower's simulation cannot run."""
+    check_flower()
+    if find_spec("ray") is None:
+        raise ValueError("Flower's simulation needs Ray; `pip install 'flwr[simulation]'` installs it")
+
+
 def flower_environment(home: Path) -> dict[str, str]:
     """What Flower's processes are started with: files in a folder of its own, and nothing that calls home.
 
