@@ -34,15 +34,16 @@ def write_run(
     rounds: int = 3,
     result: bool = True,
     clients: tuple[str, ...] = CLIENTS,
+    step: float = 0.1,
     **recipe: Any,
 ) -> Path:
-    """A run whose accuracy grows in equal steps to `accuracy` (first client) and 0.1 above (second)."""
+    """A run whose accuracy grows in equal steps to `accuracy` (first client), `step` above (second) and so on."""
     folder.mkdir(parents=True, exist_ok=True)
     table = {"name": "small", "method": method, "seed": seed, "rounds": rounds, "data": "stage", **recipe}
     (folder / "recipe.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()))
     (folder / "environment.json").write_text(json.dumps({"versions": {"torch": "2.8"}, "device": "cpu"}))
     lines: list[str] = []
-    final = {client: accuracy + 0.1 * k for k, client in enumerate(clients)}
+    final = {client: accuracy + step * k for k, client in enumerate(clients)}
     for r in range(1, rounds + 1):
         for client, end in final.items():
             lines.append(line(r, "accuracy", end * r / rounds, "test", client))
@@ -521,3 +522,22 @@ def test_methods_are_on_the_page_at_equal_cost(tmp_path: Path) -> None:
     low, high = data["methods"][0]["intervals"][0]
     assert low < 0.6 < high and data["methods"][0]["intervals"][1] is None
     assert data["split"] == [{"client": "gym", **split, "classes": [["wave", 8, 2]]}]
+
+
+def test_of_a_thousand_clients_the_page_shows_some_and_how_all_spread(tmp_path: Path) -> None:
+    names = tuple(f"home-{k}" for k in range(1000))
+    for place, method in ((tmp_path, "fsar"), (tmp_path / "baselines" / "local", "local")):
+        write_run(place, method, accuracy=0.25, rounds=20, clients=names, step=0.0005)
+        seen = evidence(names[0])
+        merged = {kind: dict.fromkeys(names[:-1:9], own[names[0]]) for kind, own in seen.items()}
+        (place / "evidence.json").write_text(json.dumps(merged))
+    path = write_report(tmp_path)
+    assert path.stat().st_size < 5_000_000
+    data = blob(path.read_text(encoding="utf-8"))
+    assert len(data["clients"]) == 48 and 0 < len(data["topology"]) < 48  # those of 111 clients that are shown
+    assert (data["clients"][0], data["clients"][-1]) == ("home-0", "home-999")  # from the worst to the best
+    assert data["many"]["count"] == 1000 and data["many"]["groups"] == [["skeleton", 1000, [0.49975, 0.49975]]]
+    ends = {line["name"]: line["y"][-1] for line in data["many"]["spread"][1]}
+    expected = {"best 5 %": 0.725, "upper quarter": 0.625, "median": 0.5, "lower quarter": 0.375, "worst 5 %": 0.275}
+    assert ends == pytest.approx(expected, abs=0.0005)
+    assert ["Clients", "1000"] in data["facts"]

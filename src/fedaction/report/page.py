@@ -35,6 +35,8 @@ SCRIPTS = tuple(f"{name}.js" for name in _NAMES.split())
 _CONTROLS = {"majority": "Commonest class", "ridge": "Ridge classifier"}
 _MOST_POINTS = 400  # of one curve; more than a screen can show
 _MOST_SITES = 1000  # that a report lists
+_MOST_CLIENTS = 48  # that a report shows one by one; of more, so many from the worst to the best
+_QUANTILES = {0.95: "best 5 %", 0.75: "upper quarter", 0.5: "median", 0.25: "lower quarter", 0.05: "worst 5 %"}
 _NAME = 100  # characters of a site's name
 _STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 to 2000
 
@@ -150,18 +152,21 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
 
 def _payload(data: ReportData) -> dict[str, Any]:
     """Plain JSON values. What belongs to clients is in lists, in their order: a name is no safe key."""
+    shown = choose_clients(data)
+    some = set(shown)
     clocks = [clock for method in data.methods for clock in method.clocks]
     unit, seconds = unit_of(max((clock.time for clock in clocks), default=0.0))
     return {
         "facts": _facts(data),
         "synthetic": data.synthetic,
         "measure": metric_name(method.name for method in data.methods),
-        "clients": data.clients,
-        "groups": [data.groups.get(client, "") for client in data.clients],
+        "clients": shown,
+        "groups": [data.groups.get(client, "") for client in shown],
+        "many": _many(data) if len(shown) < len(data.clients) else None,
         "unit": f"{word_of(clocks)} {unit}",
         "clock": word_of(clocks),
         "methods": [
-            _method(m, data.clients)
+            _method(m, shown)
             | {"clock": _clock(m, seconds), "scores": _scores(data.result, m, place)}
             | _costs(m, data.judgement, place)
             for place, m in enumerate(data.methods)
@@ -174,16 +179,17 @@ def _payload(data: ReportData) -> dict[str, Any]:
         "split": [
             {"client": client, **own, "classes": [[name, *counts] for name, counts in own["classes"].items()]}
             for client, own in data.judgement.split.items()
+            if client in some
         ],
         "confusions": [
-            {"method": i, "clients": [{"client": c, **asdict(matrix)} for c, matrix in matrices.items()]}
+            {"method": i, "clients": [{"client": c, **asdict(matrix)} for c, matrix in matrices.items() if c in some]}
             for i, matrices in data.confusions.items()
         ],
-        "topology": [_topology(client, graph) for client, graph in data.topology.items()],
+        "topology": [_topology(client, graph) for client, graph in data.topology.items() if client in some],
         "samples": [
             {"client": client, "items": [_sample(item) for item in items]}
             for client, items in data.samples.items()
-            if items
+            if items and client in some
         ],
         "served": _served(data.served),
         "warnings": data.result.warnings if data.result else (),
@@ -191,7 +197,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
             {
                 "name": _CONTROLS.get(name, name),
                 "final": _round(control.mean),
-                "finals": [_round(control.clients.get(client)) for client in data.clients],
+                "finals": [_round(control.clients.get(client)) for client in shown],
             }
             for name, control in (data.result.controls if data.result else {}).items()
         ],
@@ -200,6 +206,61 @@ def _payload(data: ReportData) -> dict[str, Any]:
         "recipe": _flat(data.recipe),
         "environment": _flat(data.environment),
     }
+
+
+def choose_clients(data: ReportData) -> tuple[str, ...]:
+    """Whom the page shows one by one: all, or of many some, evenly from the worst to the best of the first method."""
+    if len(data.clients) <= _MOST_CLIENTS:
+        return data.clients
+    finals = data.methods[0].client_final
+    ranked = sorted(data.clients, key=lambda client: finals.get(client, Final()).mean or 0.0)
+    return tuple(ranked[round(i * (len(ranked) - 1) / (_MOST_CLIENTS - 1))] for i in range(_MOST_CLIENTS))
+
+
+def _many(data: ReportData) -> dict[str, Any]:
+    """Many clients together: how their accuracies spread by round, and the means of groups at the end."""
+    groups = sorted({data.groups.get(client, "") for client in data.clients})
+    means = [
+        [_round(fmean(known)) if (known := _finals_of(method, data, group)) else None for method in data.methods]
+        for group in groups
+    ]
+    sizes = [sum(data.groups.get(client, "") == group for client in data.clients) for group in groups]
+    return {
+        "count": len(data.clients),
+        "spread": [_spread(method) for method in data.methods],
+        "groups": [[group, size, own] for group, size, own in zip(groups, sizes, means, strict=True)],
+    }
+
+
+def _finals_of(method: MethodData, data: ReportData, group: str) -> list[float]:
+    """Accuracies at the end of a group's clients."""
+    own = (
+        method.client_final.get(client, Final()).mean for client in data.clients if data.groups.get(client) == group
+    )
+    return [value for value in own if value is not None]
+
+
+def _spread(method: MethodData) -> list[dict[str, Any]]:
+    """Quantiles over clients of their accuracy, by round."""
+    by_round: dict[int, list[float]] = {}
+    for curve in method.client_accuracy.values():
+        for round, value in zip(curve.rounds, curve.mean, strict=True):
+            if value is not None:
+                by_round.setdefault(round, []).append(value)
+    ranked = {round: sorted(values) for round, values in sorted(by_round.items())}
+    blank = (None,) * len(ranked)
+    return [
+        {"name": name, **_curve(Curve(tuple(ranked), tuple(_quantile(own, share) for own in ranked.values()), blank))}
+        for share, name in _QUANTILES.items()
+    ]
+
+
+def _quantile(ranked: Sequence[float], share: float) -> float:
+    """The value that a share of sorted values lies below; between two, in proportion."""
+    place = share * (len(ranked) - 1)
+    low = int(place)
+    high = min(low + 1, len(ranked) - 1)
+    return ranked[low] + (place - low) * (ranked[high] - ranked[low])
 
 
 def _served(status: ServerStatus | None) -> dict[str, Any] | None:
@@ -233,7 +294,7 @@ def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
         "losses": [{"name": name, **_curve(curve)} for name, curve in method.losses.items()],
         "traffic": traffic or None,
         "counts": {name: _round(value) for name, value in method.counts.items()},
-        "refused": [[client, _round(value)] for client, value in method.refused.items()],
+        "refused": [[client, _round(value)] for client, value in [*method.refused.items()][:_MOST_CLIENTS]],
         "final": _final(method.final),
         "finals": [_final(method.client_final.get(c, Final())) for c in clients],
         "intervals": [_interval(method, client) for client in clients],

@@ -41,7 +41,9 @@ function drawAccuracy() {
 
   const lines = data.clients.map((_, k) => methodSeries((method) => method.clients[k] ?? {}));
   const domain = extent(lines.flat());
-  node.append(el("h3", {}, "Each client"));
+  if (data.many) drawSpread(node);
+  node.append(el("h3", {}, data.many ? `${data.clients.length} of ${data.many.count} clients` : "Each client"));
+  if (data.many) node.append(el("p", {}, "Evenly from the worst to the best at the end; metrics.jsonl has all. All that follows of single clients is of these."));
   const grid = node.appendChild(el("div", { class: "multiples" }));
   const add = (from, to) => {
     for (let k = from; k < Math.min(to, data.clients.length); k += 1) {
@@ -63,6 +65,22 @@ function drawAccuracy() {
     node.append(more);
   }
   return null;
+}
+
+// Many clients: quantiles over all of them by round, and the means of their groups.
+function drawSpread(node) {
+  node.append(el("h3", {}, `All ${data.many.count} clients`));
+  const card = el("figure");
+  const pick = (index) => {
+    card.replaceChildren(el("figcaption", {}, `${data.methods[index].name}: ${measured} over clients`));
+    const series = data.many.spread[index].map((line, i) => ({ ...line, colour: methodColour(i), dash: methodDash(i) }));
+    lineChart(card, { label: `Spread of ${measured} over clients by round`, series, show: format.percent, height: 260, ends: true });
+  };
+  if (data.methods.length > 1) node.append(choice("Method", data.methods.map((method) => method.name), pick));
+  node.append(legend(data.many.spread[0].map((line, i) => [line.name, methodColour(i), methodDash(i)])), card);
+  pick(0);
+  const rows = data.many.groups.map(([group, size, means]) => [group || "–", String(size), ...means.map(percentOrDash)]);
+  plainTable(node, "Means of groups", ["Group", "Clients", ...data.methods.map((method) => method.name)], rows);
 }
 
 function drawLoss() {
