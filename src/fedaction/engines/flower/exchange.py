@@ -133,10 +133,13 @@ class Exchange:
         for call in calls:
             self._lost.setdefault(call.request.client, self.now())
         while True:
+            began = self.now()
             self._go_on(calls)
             if all(call.result is not None for call in calls):
                 break
-            self.sleep(self.patience.poll)
+            # Looking takes longer the more sites there are: a fifth of the time at most, so that a round's cost is
+            # as many times greater as there are more sites, and no more.
+            self.sleep(max(self.patience.poll, 4 * (self.now() - began)))
         if calls and not self._nodes:
             raise NobodyLeftError(
                 f"none of {', '.join(sorted(self.joined))} is there; start the sites again, then resume"
