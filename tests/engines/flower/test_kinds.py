@@ -118,11 +118,23 @@ def test_frozen_tensors_are_sent_once_and_bytes_are_those_that_a_simulation_coun
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["edge", "fedavg"])
+@pytest.mark.parametrize("frozen", [6, 2])
 @pytest.mark.parametrize("fresh", [True, False])  # clips drawn anew, or once: then frozen stages see each once
-def test_frozen_stages_over_messages_are_the_simulated_run(videos, model, tmp_path, method, fresh):
-    more = {"pretrained": model, "model_frozen": 6 if method == "edge" else 2, "buffers": "average"}
-    run_both(make_video_recipe(videos, method, video_fresh=fresh, rounds=3, **more), videos, tmp_path)
+def test_frozen_stages_over_messages_are_the_simulated_run(videos, model, tmp_path, frozen, fresh):
+    more = {"pretrained": model, "model_frozen": frozen, "buffers": "average"}
+    run_both(make_video_recipe(videos, "fedavg", video_fresh=fresh, rounds=3, **more), videos, tmp_path)
+
+
+@pytest.mark.slow
+def test_edge_takes_answers_as_they_come_from_sites_with_frozen_stages(videos, model, tmp_path):
+    recipe = make_video_recipe(videos, "edge", rounds=3, pretrained=model, model_frozen=6, buffers="average")
+    open_run(recipe, tmp_path / "real", Roll(count=len(videos)))
+    carry_out(HousePost(make_sites(videos, tmp_path / "sites")), tmp_path / "real")
+    rows = read_rows(tmp_path / "real" / "metrics.jsonl")
+    assert [row.value for row in rows if row.name == "participants"] == [2, 2, 2]
+    own, given = load_file(own_model(tmp_path, "hall")), load_file(model)
+    stages = [name for name in own if name in given and not name.startswith("classifier")]
+    assert stages and all(torch.equal(own[name], given[name]) for name in stages)
 
 
 def test_features_and_people_for_validation_over_messages_are_those_of_the_simulation(tmp_path):
