@@ -138,11 +138,11 @@ class News:
 
 
 def _used() -> dict[str, float]:
-    """CPU seconds that this process has used, and the most bytes of memory that it had, where the system says so."""
-    used: dict[str, float] = {"cpu": time.process_time()}
+    """CPU seconds of this thread, which does all of the server's work, and the most bytes that its process had."""
+    used: dict[str, float] = {"cpu": time.thread_time()}
     try:
         import resource
-    except ImportError:  # not on Windows
+    except ImportError:  # Windows does not say
         return used
     return {**used, "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
