@@ -29,7 +29,7 @@ def bench_load(
 
     Returns:
         Of each: `sites` and `rayed`; `round`, seconds of a round of training and test, the median without the first;
-        `memory`, bytes that the server's process had at most; `busy`, CPU seconds of the server's work by round and site;
+        `memory`, bytes that the server's process had at most; `busy`, CPU seconds of its work by round and site;
         `bytes`, what a site is sent and sends in a round of training; `lost`, answers that did not come.
     """
     (check_ray if rayed and sizes else check_flower)()
