@@ -71,11 +71,10 @@ def test_distances_are_those_between_checkpoints_where_one_client_is_the_federat
     recipe = parse_recipe({**RECIPE, **keys, "keep_checkpoints": 2})
     run_study(recipe, tmp_path)
     found = distances(tmp_path)
-    size = (tmp_path / "metrics.jsonl").stat().st_size
-    last = latest_checkpoint(tmp_path / "checkpoints", size)
+    last = latest_checkpoint(tmp_path / "checkpoints", tmp_path / "metrics.jsonl")
     for path in (tmp_path / "checkpoints").glob("round-000002.*"):
         path.unlink()
-    first = latest_checkpoint(tmp_path / "checkpoints", size)
+    first = latest_checkpoint(tmp_path / "checkpoints", tmp_path / "metrics.jsonl")
     assert first is not None and last is not None and (first.round, last.round) == (1, 2)
     trained = Study(tmp_path).trained("fedvssl")
     start = initial_state(trained.method, 0).shared

@@ -461,6 +461,8 @@ def test_a_device_that_is_not_there_is_refused():
 def test_a_run_whose_recipe_was_changed_is_not_gone_on_with(tmp_path):
     clients = mixed_clients()
     carry_out(tmp_path, clients, rounds=1)
-    with pytest.raises(ValueError, match=r"was begun with configuration .* put recipe.toml back"):
+    with pytest.raises(ValueError, match=r"was begun with lr = .*, now it is 0.5: put recipe.toml back"):
         carry_out(tmp_path, clients, rounds=2, lr=0.5)
-    assert carry_out(tmp_path, clients, rounds=2).heard.rounds == [1, 2]  # longer is not another
+    with pytest.raises(ValueError, match=r"was begun with rounds = 1, now they are 2.*--extend rounds=2"):
+        carry_out(tmp_path, clients, rounds=2)
+    assert carry_out(tmp_path, clients, rounds=2, extended=[1]).heard.rounds == [1, 2]  # longer is not another

@@ -49,7 +49,7 @@ def paths(tmp_path_factory):
 def compare(one, other):
     """Two run directories hold the same numbers and the same tensors."""
     assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-    states = [latest_checkpoint(folder / "checkpoints", 1 << 40) for folder in (one, other)]
+    states = [latest_checkpoint(folder / "checkpoints", folder / "metrics.jsonl") for folder in (one, other)]
     trees = [(s.server.shared, s.server.ahead, s.server.memory, *s.server.groups.values()) for s in states]
     assert any(len(tree) for tree in trees[0])
     for mine, theirs in zip(*trees, strict=True):
