@@ -269,9 +269,7 @@ def test_a_checkpoint_whose_metrics_were_altered_is_passed_over_and_where_all_ar
     table.write_bytes(b"7" + METRICS[1:])
     with (
         pytest.warns(UserWarning, match="going back to round 3"),
-        pytest.raises(
-            SealError, match=r"first 300 bytes.*that of round 4 is sound. Put metrics.jsonl back"
-        ),
+        pytest.raises(SealError, match=r"first 300 bytes.*that of round 4 is sound. Put metrics.jsonl back"),
     ):
         latest_checkpoint(tmp_path, table)
 
