@@ -12,6 +12,7 @@ from typing import Any
 from fedaction.methods.given import Missing
 from fedaction.runs.recipe import Recipe
 
+_OF_DATA = ("given_sha256",)  # keys that say what the data are, and are compared as such
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -89,9 +90,9 @@ class Seal:
 
     def _differing_keys(self, now: Seal, recipe: Recipe) -> list[str]:
         """Keys with other values, in words. A key that this version does not know, or added, is not compared."""
-        known = {*now.settings}
+        known = {*now.settings} - {*_OF_DATA}
         if issubclass(recipe.kinds[recipe.run.method], Missing):  # a program's own, whose keys are not here
-            known = {key for own in (recipe.run, recipe.guard, recipe.source) for key in own.deciding(defaults=True)}
+            known &= {key for own in (recipe.run, recipe.guard, recipe.source) for key in own.deciding(defaults=True)}
         return [
             f"{key} = {_say(value)}, now it is {_say(now.settings[key])}"
             for key, value in self.settings.items()
