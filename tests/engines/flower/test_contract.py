@@ -66,6 +66,8 @@ def test_a_run_over_messages_is_the_simulated_run(paths, tmp_path, method):
     carry_out(post, tmp_path / "real")
 
     here, there = compare(tmp_path / "simulated", tmp_path / "real")
+    words = {one.info.id: one.data for one in Roll.read(tmp_path / "real").joined().values()}
+    assert there.seal.data == words and len({*words.values()}) == 3  # the server has no data to look at
     evidence = [json.loads((tmp_path / f / "evidence.json").read_text()) for f in ("simulated", "real")]
     assert evidence[0]["confusion"] == evidence[1]["confusion"] and evidence[1]["samples"] == {}
     # The LOCAL tensors are at the sites alone, and are those of the simulation.
