@@ -76,9 +76,13 @@ class Seal:
                 f"recipe.toml back as it was, or {back}; or use the version of fedaction that began it"
             )
         if self.rounds not in (0, now.rounds, *recipe.run.extended):
+            more = max(now.rounds, self.rounds + 1)
+            how = f"`fedaction resume {home} --extend rounds={more}`"
+            if recipe.run.own or recipe.run.data == "given":  # whose program alone can resume it
+                how = f"fedaction.run(..., rounds={more}, extended={[*recipe.run.extended, self.rounds]})"
             raise SealError(
-                f"{begun} rounds = {self.rounds}, now they are {now.rounds}: put recipe.toml back as it was; "
-                f"`fedaction resume {home} --extend rounds={max(now.rounds, self.rounds + 1)}` makes a run longer"
+                f"{begun} rounds = {self.rounds}, now they are {now.rounds}: put recipe.toml back as it was; {how} "
+                "makes a run longer"
             )
         other = [n for n in sorted({*self.data, *now.data}) if self.data.get(n) != now.data.get(n)]
         if self.data and now.data and other:
