@@ -208,6 +208,8 @@ def test_an_interrupted_run_is_not_continued_with_another_seed(made, tmp_path):
 def test_a_run_is_made_longer_by_extend_alone_and_says_so(done, made, tmp_path):
     assert "--extend takes rounds=NUMBER" in refuse("resume", done, "--extend", "lr=0.1")
     assert "the run has 4 rounds, and can only be made longer" in refuse("resume", done, "--extend", "rounds=4")
+    edit(done, "rounds = 4", "rounds = 6")  # which is not the way, and does not count
+    assert "--extend rounds=6` makes a run longer" in refuse("resume", done)
     accept("resume", done, "--extend", "rounds=6")
     result = result_of(done)
     assert result["extended"] == [4] and result["rounds"] == 6 and result["complete"]

@@ -261,6 +261,9 @@ def resume_study(folder: Path, progress: Progress | None = None, rounds: int = 0
     if not path.exists():
         raise RecipeError(f"{folder} is not a run directory: it has no recipe.toml")
     recipe = load_recipe(path)
+    standing = read_standing(folder)
+    if rounds and standing is not None and standing.seal.rounds not in (0, *recipe.run.extended):
+        recipe = replace(recipe, run=recipe.run.model_copy(update={"rounds": standing.seal.rounds}))  # not as edited
     return run_study(extend(recipe, rounds) if rounds else recipe, folder, progress)
 
 
