@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,18 @@ from fedaction.methods.central import arrange
 
 TINY = {"model_width": 4, "model_last": 0, "model_units": (1, 1, 1), "model_projection": 8}
 """A network of three units: enough for every mechanism, small enough for every test."""
+
+
+def reseal(home: Path) -> None:
+    """Makes a run vouch for metrics that a test has put in the place of its own."""
+    path = max((home / "checkpoints").glob("round-*.json"))
+    table, record = (home / "metrics.jsonl").read_bytes(), json.loads(path.read_text())
+    del record["sha256"]
+    record |= {"metrics_length": len(table), "metrics_sha256": hashlib.sha256(table).hexdigest()}
+    blob = path.with_suffix(".safetensors").read_bytes()
+    record["sha256"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode() + b"\n" + blob).hexdigest()
+    path.write_text(json.dumps(record))
+    (home / "result.json").unlink(missing_ok=True)
 
 
 def recordings(name: str) -> Path:

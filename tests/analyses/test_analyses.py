@@ -344,7 +344,7 @@ def test_another_recipe_than_the_one_trained_is_refused(run, done, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run")
     text = (copy / "recipe.toml").read_text()
     (copy / "recipe.toml").write_text(text.replace("model_width = 4", "model_width = 5"))
-    with pytest.raises(ValueError, match="was trained with another configuration"):
+    with pytest.raises(ValueError, match="was begun with model_width = 4, now it is 5"):
         analyse(copy, ["cka"])
 
 

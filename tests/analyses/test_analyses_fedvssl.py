@@ -26,7 +26,7 @@ from fedaction.report.page import SCRIPTS
 from fedaction.runs import parse_recipe, run_study
 from fedaction.runs.checkpoint import latest_checkpoint
 from fedaction.runs.metrics import MetricsFile, Row, metric_name, read_rows
-from tests.conftest import PHONES, TINY
+from tests.conftest import PHONES, TINY, reseal
 
 RECIPE: dict[str, Any] = {**PHONES, "lr": 0.05, "workers": 1, "device": "cpu", "update_distances": True}
 METHODS = ("fedvssl", "fedu", "centralvssl")
@@ -71,13 +71,12 @@ def test_distances_are_those_between_checkpoints_where_one_client_is_the_federat
     recipe = parse_recipe({**RECIPE, **keys, "keep_checkpoints": 2})
     run_study(recipe, tmp_path)
     found = distances(tmp_path)
-    size = (tmp_path / "metrics.jsonl").stat().st_size
-    last = latest_checkpoint(tmp_path / "checkpoints", size)
+    trained = Study(tmp_path).trained("fedvssl")
+    last = latest_checkpoint(tmp_path / "checkpoints", tmp_path / "metrics.jsonl")
     for path in (tmp_path / "checkpoints").glob("round-000002.*"):
         path.unlink()
-    first = latest_checkpoint(tmp_path / "checkpoints", size)
+    first = latest_checkpoint(tmp_path / "checkpoints", tmp_path / "metrics.jsonl")
     assert first is not None and last is not None and (first.round, last.round) == (1, 2)
-    trained = Study(tmp_path).trained("fedvssl")
     start = initial_state(trained.method, 0).shared
     names = [
         name for name, _ in fresh(trained.method, next(iter(trained.clients.values())).info, 0).named_parameters()
@@ -203,6 +202,7 @@ def test_the_target_is_what_centralised_training_has_at_its_end(run, done, tmp_p
         path, size = homes[method] / "metrics.jsonl", (homes[method] / "metrics.jsonl").stat().st_size
         write(path, rounds, 1000, everyone if method != "centralvssl" else ("everyone",), 2)
         assert path.stat().st_size > size
+        reseal(homes[method])
     found = analyse(copy, ["target"]).records["target"]
     assert found["values"]["target"] == 0.55
     methods = found["values"]["methods"]

@@ -135,8 +135,12 @@ def test_a_run_is_read_while_it_goes_on_and_resumed_to_the_same_bytes(sites, tmp
     resumed = fa.run(Mine, sites, out=tmp_path / "run", **keys)
     assert (resumed.folder / "metrics.jsonl").read_bytes() == (mine.folder / "metrics.jsonl").read_bytes()
     other = fa.clients(X + 1, Y, by=WHO, holdout=0.3)
-    with pytest.raises(ValueError, match="was begun with configuration"):
-        fa.run(Mine, other, out=tmp_path / "run", **{**keys, "rounds": 7})
+    with pytest.raises(ValueError, match=r"was begun with other data than there are now \(the program's clients\)"):
+        fa.run(Mine, other, out=tmp_path / "run", **keys)
+    with pytest.raises(ValueError, match=r"rounds = 6, now they are 7: .* rounds=7, extended=\[6\]\) makes"):
+        fa.run(Mine, sites, out=tmp_path / "run", **{**keys, "rounds": 7})
+    longer = fa.run(Mine, sites, out=tmp_path / "run", **{**keys, "rounds": 7, "extended": [6]})
+    assert longer.result["rounds"] == 7 and longer.result["extended"] == [6]
 
 
 @pytest.mark.parametrize("kind", [Convolved, Inner, Attentive])

@@ -1,5 +1,6 @@
 """Checkpoints: bit-exact, atomic, checked when read; the last few are kept and a broken one is passed over."""
 
+import hashlib
 import json
 import math
 import os
@@ -16,10 +17,18 @@ from fedaction.federation.seeds import generator
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree
 from fedaction.runs.checkpoint import CheckpointError, RunState, latest_checkpoint, load_checkpoint, save_checkpoint
+from fedaction.runs.seal import Seal, SealError
 from fedaction.server.state import FederationState
 
-ALL = 10**9
+METRICS = b"".join(b'{"line":%4d}\n' % number for number in range(100))
 """More metrics than any checkpoint here asks for."""
+
+
+@pytest.fixture
+def table(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("metrics") / "metrics.jsonl"
+    path.write_bytes(METRICS)
+    return path
 
 
 def tree(number: int) -> dict[str, torch.Tensor]:
@@ -46,6 +55,8 @@ def make_state(round: int = 4) -> RunState:
         LocalState({"client-0": tree(10 + round), "client-7": tree(20 + round)}, {"client-3": tree(40)}),
         metrics_length=100 * round,
         best=(1 / 3, round - 1),
+        metrics_sha256=hashlib.sha256(METRICS[: 100 * round]).hexdigest(),
+        seal=Seal("abc", 7, 20, {"lr": 0.1, "late": ["a"]}, {"mine": "123"}),
     )
 
 
@@ -59,6 +70,7 @@ def assert_same(one: RunState, other: RunState) -> None:
         other.server.version,
         other.metrics_length,
     )
+    assert (one.seal, one.metrics_sha256) == (other.seal, other.metrics_sha256)
     assert (dict(one.federation.visits), one.best) == (dict(other.federation.visits), other.best)
     assert bits(one.server.shared) == bits(other.server.shared)
     assert bits(one.server.memory) == bits(other.server.memory)
@@ -75,11 +87,11 @@ def names(folder) -> list[str]:
 # Round trip
 
 
-def test_a_checkpoint_comes_back_to_the_last_bit(tmp_path):
+def test_a_checkpoint_comes_back_to_the_last_bit(tmp_path, table):
     state = make_state()
     save_checkpoint(tmp_path, state, keep=2)
     assert_same(load_checkpoint(tmp_path, "round-000004"), state)
-    found = latest_checkpoint(tmp_path, ALL)
+    found = latest_checkpoint(tmp_path, table)
     assert found is not None
     assert_same(found, state)
 
@@ -126,13 +138,13 @@ def test_the_last_few_are_kept(tmp_path, keep):
     assert names(tmp_path) == sorted(f"{stem}.{kind}" for stem in kept for kind in ("json", "safetensors"))
 
 
-def test_the_best_is_kept_apart(tmp_path):
+def test_the_best_is_kept_apart(tmp_path, table):
     save_checkpoint(tmp_path, make_state(1), 1, name="best")
     for round in (1, 2, 3):
         save_checkpoint(tmp_path, make_state(round), 1)
     assert names(tmp_path) == ["best.json", "best.safetensors", "round-000003.json", "round-000003.safetensors"]
     assert_same(load_checkpoint(tmp_path, "best"), make_state(1))
-    found = latest_checkpoint(tmp_path, ALL)
+    found = latest_checkpoint(tmp_path, table)
     assert found is not None and found.round == 3  # the best one is not where a run goes on
 
 
@@ -200,51 +212,80 @@ DAMAGE = [truncate, empty, flip, no_tensors, half_json, not_text, other_json, ch
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_found_and_the_one_before_is_used(tmp_path, damage):
+def test_damage_is_found_and_the_one_before_is_used(tmp_path, table, damage):
     for round in (3, 4):
         save_checkpoint(tmp_path, make_state(round), 2)
     damage(tmp_path, "round-000004")
     with pytest.raises(CheckpointError, match="round-000004"):
         load_checkpoint(tmp_path, "round-000004")
     with pytest.warns(UserWarning, match=r"round-000004.*going back to round 3"):
-        found = latest_checkpoint(tmp_path, ALL)
+        found = latest_checkpoint(tmp_path, table)
     assert found is not None
     assert_same(found, make_state(3))
 
 
-def test_a_checkpoint_without_its_json_does_not_count(tmp_path):
+def test_a_checkpoint_without_its_json_does_not_count(tmp_path, table):
     """Not damage: the JSON is written last, so a run killed before that has not taken the checkpoint."""
     for round in (3, 4):
         save_checkpoint(tmp_path, make_state(round), 2)
     (tmp_path / "round-000004.json").unlink()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = latest_checkpoint(tmp_path, ALL)
+        found = latest_checkpoint(tmp_path, table)
     assert found is not None and found.round == 3
 
 
-def test_where_all_are_damaged_a_run_starts_again(tmp_path):
+def test_where_all_are_damaged_a_run_starts_again(tmp_path, table):
     for round in (3, 4):
         save_checkpoint(tmp_path, make_state(round), 2)
         flip(tmp_path, f"round-{round:06d}")
     with pytest.warns(UserWarning) as caught:
-        assert latest_checkpoint(tmp_path, ALL) is None
+        assert latest_checkpoint(tmp_path, table) is None
     assert [str(w.message).rpartition("; ")[2] for w in caught] == [
         "going back to round 3",
         "going back to the beginning",
     ]
 
 
-def test_a_checkpoint_whose_metrics_are_not_there_is_passed_over(tmp_path):
+def test_a_checkpoint_whose_metrics_are_not_there_is_passed_over(tmp_path, table):
     for round in (3, 4):
         save_checkpoint(tmp_path, make_state(round), 2)
-    with pytest.warns(
-        UserWarning, match="goes with 400 bytes of metrics, but only 399 are there; going back to round 3"
-    ):
-        found = latest_checkpoint(tmp_path, 399)
-    assert found is not None and found.round == 3
-    found = latest_checkpoint(tmp_path, 400)
+    table.write_bytes(METRICS[:400])
+    found = latest_checkpoint(tmp_path, table)
     assert found is not None and found.round == 4
+    table.write_bytes(METRICS[:399])
+    with pytest.warns(UserWarning, match="400 bytes were sealed, but only 399 are there; going back to round 3"):
+        found = latest_checkpoint(tmp_path, table)
+    assert found is not None and found.round == 3
+
+
+def test_a_checkpoint_whose_metrics_were_altered_is_passed_over_and_where_all_are_it_is_an_error(tmp_path, table):
+    for round in (3, 4):
+        save_checkpoint(tmp_path, make_state(round), 2)
+    table.write_bytes(METRICS[:349] + b"7" + METRICS[350:])
+    with pytest.warns(UserWarning, match="first 400 bytes are not as they were sealed; going back to round 3"):
+        found = latest_checkpoint(tmp_path, table)
+    assert found is not None and found.round == 3
+    table.write_bytes(b"7" + METRICS[1:])
+    with (
+        pytest.warns(UserWarning, match="going back to round 3"),
+        pytest.raises(SealError, match=r"first 300 bytes.*that of round 4 is sound. Put metrics.jsonl back"),
+    ):
+        latest_checkpoint(tmp_path, table)
+
+
+def test_a_checkpoint_of_an_older_version_has_no_seal_and_is_read(tmp_path, table):
+    save_checkpoint(tmp_path, make_state(), 2)
+    path = tmp_path / "round-000004.json"
+    record = json.loads(path.read_text())
+    for key in ("seal", "metrics_sha256", "sha256"):
+        del record[key]
+    blob = path.with_suffix(".safetensors").read_bytes()
+    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode() + b"\n" + blob).hexdigest()
+    path.write_text(json.dumps({**record, "sha256": digest}))
+    found = latest_checkpoint(tmp_path, table)
+    assert found is not None and found.round == 4
+    assert found.seal == Seal("abc") and found.metrics_sha256 == ""
 
 
 def test_another_format_is_refused(tmp_path):
@@ -255,9 +296,9 @@ def test_another_format_is_refused(tmp_path):
         load_checkpoint(tmp_path, "round-000004")
 
 
-def test_no_checkpoints_is_a_fresh_start(tmp_path):
-    assert latest_checkpoint(tmp_path, ALL) is None
-    assert latest_checkpoint(tmp_path / "absent", ALL) is None
+def test_no_checkpoints_is_a_fresh_start(tmp_path, table):
+    assert latest_checkpoint(tmp_path, table) is None
+    assert latest_checkpoint(tmp_path / "absent", table) is None
 
 
 # Atomicity

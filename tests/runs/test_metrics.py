@@ -1,5 +1,6 @@
 """The metrics table: what is written is what is read, and it can be cut back to a checkpoint."""
 
+import hashlib
 import json
 import math
 
@@ -50,7 +51,9 @@ def test_the_table_is_cut_back_and_goes_on(tmp_path):
     before = path.read_bytes()
     again = MetricsFile(path, length)
     assert read_rows(path) == ROWS[:2]
+    assert again.sha256 == hashlib.sha256(before[:length]).hexdigest()
     assert again.append(ROWS[2:]) == whole
+    assert again.sha256 == table.sha256 == hashlib.sha256(before).hexdigest()
     again.close()
     assert path.read_bytes() == before
 

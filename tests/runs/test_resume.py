@@ -278,15 +278,11 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(whole, launcher, tmp
     assert json.loads(launcher.output.read_text())["rounds"] == ROUNDS  # and nothing of it on standard output
 
 
-@pytest.mark.parametrize("lost", ["checkpoints", "metrics"])
-def test_where_nothing_is_left_to_go_on_from_the_run_starts_again(whole, launcher, tmp_path, lost):
+def test_where_nothing_is_left_to_go_on_from_the_run_starts_again(whole, launcher, tmp_path):
     expected = whole["sequential"]
     folder = unfinished(expected, tmp_path / "damaged")
-    if lost == "metrics":
-        (folder / "metrics.jsonl").unlink()
-    else:
-        for path in (folder / "checkpoints").glob("round-*.json"):
-            path.write_text("{")
+    for path in (folder / "checkpoints").glob("round-*.json"):
+        path.write_text("{")
     # Killed again on the way: the checkpoints of the new start must count, not the useless later ones.
     assert launcher.do("resume", folder, die=(f"{folder}/clock.jsonl", 1 + 4)) == KILLED
     assert "going back to the beginning" in " ".join(launcher.errors.read_text().split())

@@ -14,6 +14,7 @@ from fedaction.data.client import ClientData
 from fedaction.data.validation import hold_validation
 from fedaction.engines.base import choose_device
 from fedaction.engines.store import LocalState
+from fedaction.federation.settings import to_toml
 from fedaction.federation.tree import Tree
 from fedaction.report import write_report
 from fedaction.runs.checkpoint import RunState, load_checkpoint
@@ -317,9 +318,8 @@ def test_an_update_with_nan_is_refused_and_the_round_goes_on(tmp_path, engine):
     }
     sound = carry_out(tmp_path / "sound", clients, engine=engine, rounds=3)
     carry_out(tmp_path / "bad", clients, engine=engine, rounds=2)
-    done = carry_out(
-        tmp_path / "bad", {**clients, "client-1": with_nan(clients["client-1"])}, engine=engine, rounds=3
-    )
+    bad = {**clients, "client-1": with_nan(clients["client-1"])}
+    done = carry_out(tmp_path / "bad", bad, engine=engine, rounds=3, extended=[2])
     assert done.heard.rounds == [2, 3]  # it went on from the second round's checkpoint
     assert done.server(3, "refused") == 1 and done.server(2, "refused") == 0
     assert done.server(3, "participants") == 2 and done.server(3, "combined") == 1
@@ -373,7 +373,7 @@ def test_a_run_whose_answers_are_not_finite_still_ends_with_a_report(tmp_path, e
     assert done.clients(1, "test", "loss")["client-0"] is not None
     (sample,) = json.loads((tmp_path / "evidence.json").read_text())["samples"]["client-1"]
     assert sample["confidence"] is None and sample["frames"][0][0] == [None, None, None]
-    (tmp_path / "recipe.toml").write_text('method = "fsar"\n')
+    (tmp_path / "recipe.toml").write_text(to_toml(done.run.recipe.flat()))
     assert write_report(tmp_path).stat().st_size > 1000
 
 
@@ -461,6 +461,8 @@ def test_a_device_that_is_not_there_is_refused():
 def test_a_run_whose_recipe_was_changed_is_not_gone_on_with(tmp_path):
     clients = mixed_clients()
     carry_out(tmp_path, clients, rounds=1)
-    with pytest.raises(ValueError, match=r"was begun with configuration .* put recipe.toml back"):
+    with pytest.raises(ValueError, match=r"was begun with lr = .*, now it is 0.5: put recipe.toml back"):
         carry_out(tmp_path, clients, rounds=2, lr=0.5)
-    assert carry_out(tmp_path, clients, rounds=2).heard.rounds == [1, 2]  # longer is not another
+    with pytest.raises(ValueError, match=r"was begun with rounds = 1, now they are 2.*--extend rounds=2"):
+        carry_out(tmp_path, clients, rounds=2)
+    assert carry_out(tmp_path, clients, rounds=2, extended=[1]).heard.rounds == [1, 2]  # longer is not another

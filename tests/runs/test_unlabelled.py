@@ -12,10 +12,10 @@ from fedaction.evaluation.neighbours import middle
 from fedaction.federation.progress import Quiet
 from fedaction.federation.settings import to_toml
 from fedaction.models.files import ModelFileError, load_model
-from fedaction.runs.checkpoint import CheckpointError
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.networks import network_file, read_network
 from fedaction.runs.recipe import load_recipe, parse_recipe
+from fedaction.runs.seal import SealError
 from fedaction.runs.study import run_study
 from fedaction.serve.predict import load_recogniser
 from tests.conftest import PHONES
@@ -58,7 +58,7 @@ def _check_networks(run: Path) -> None:
     recipe = (run / "recipe.toml").read_text()
     (run / "recipe.toml").write_text(recipe.replace("lr = 0.01", "lr = 0.02"))
     last = run / "checkpoints" / "round-000002.safetensors"
-    with pytest.raises(CheckpointError, match="of another recipe than the run"):
+    with pytest.raises(SealError, match=r"was begun with lr = 0.01, now it is 0.02"):
         read_network(last, Quiet())
     (run / "recipe.toml").unlink()
     with pytest.raises(ValueError, match=r"has the recipe.toml of their run"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,7 +25,8 @@ from fedaction.runs.assembly import Assembly
 from fedaction.runs.checkpoint import RunState, latest_checkpoint
 from fedaction.runs.metrics import Row, metric_name, read_rows
 from fedaction.runs.recipe import Recipe, load_recipe
-from fedaction.runs.study import list_runs, load_clients
+from fedaction.runs.standing import UNSEALED, check_run
+from fedaction.runs.study import list_runs, load_clients, split_seed
 
 Result = TypeVar("Result")
 
@@ -187,8 +189,12 @@ class Study:
 
     @cached_property
     def clients(self) -> Mapping[str, ClientData]:
-        """The clients' data."""
-        return load_clients(self.recipe)
+        """The clients' data, if they are those that the run was trained on."""
+        part = self.recipe.only(self.recipe.run.method, self.seed)
+        clients = load_clients(self.recipe)
+        data = self.recipe.source.fingerprint(split_seed(self.recipe))
+        self.states[part.run.method].seal.check(part, self.folder, data)
+        return clients
 
     @cached_property
     def runs(self) -> list[SeedRun]:
@@ -212,13 +218,12 @@ class Study:
         return names[:most], (f"Left out: {', '.join(left)} (the first {most} methods are shown).",) if left else ()
 
     def _state(self, method: str, home: Path) -> RunState | None:
-        table = home / "metrics.jsonl"
-        state = latest_checkpoint(home / "checkpoints", table.stat().st_size if table.exists() else 0)
-        if state is not None and state.configuration != self.recipe.only(method, self.seed).checkpoint_hash:
-            raise ValueError(
-                f"{home} was trained with another configuration ({state.configuration}) than its recipe.toml now "
-                "has: put recipe.toml back as it was, or use the version of fedaction that trained it"
-            )
+        standing = check_run(home)
+        if standing is not None and not standing.sealed:
+            warnings.warn(UNSEALED.format(home), stacklevel=2)
+        state = latest_checkpoint(home / "checkpoints", home / "metrics.jsonl")
+        if state is not None:
+            state.seal.check(self.recipe.only(method, self.seed), home)
         return state
 
 

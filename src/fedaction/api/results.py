@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fedaction.federation.files import read_json
 from fedaction.federation.settings import nearest
 from fedaction.runs.metrics import Row, read_rows
+from fedaction.runs.standing import check_run
 from fedaction.serve.network import Network, Prediction, find_model, load_network, network_of_run
 
 _CONTROLS = {"majority": "commonest class", "ridge": "ridge"}
@@ -47,6 +48,7 @@ class Run:
         """What `result.json` says: means, intervals, baselines, controls and warnings."""
         if not self.done:
             raise RuntimeError(f"{self.folder} is not done: its metrics so far are in `metrics`")
+        check_run(self.folder)
         return cast("dict[str, Any]", read_json(self.folder / "result.json"))
 
     @property

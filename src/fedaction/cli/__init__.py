@@ -100,12 +100,31 @@ def run(
 
 
 @app.command()
-def resume(folder: RunDir, as_json: JsonFlag = False) -> None:
-    """Resume a run where it stopped: the result is the same to the last bit."""
+def resume(
+    folder: RunDir,
+    longer: Annotated[
+        str, typer.Option("--extend", metavar="rounds=N", help="Make the run longer first; its result says so.")
+    ] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Resume a run where it stopped: the result is the same to the last bit.
+
+    A run whose recipe, seed, data or metrics are not those that it was begun with is refused; evidence, model files
+    and the report, which follow from them, are made again where they are missing, damaged or of another round.
+    """
+    rounds = _read_rounds(longer)
     announce(f"loading PyTorch and {folder}")
     from fedaction.report import resume_and_report
 
-    _carry_out(partial(resume_and_report, folder), folder, as_json)
+    _carry_out(partial(resume_and_report, folder, rounds=rounds), folder, as_json)
+
+
+def _read_rounds(longer: str) -> int:
+    """The number in "rounds=60"; 0 where nothing is said."""
+    key, _, number = longer.partition("=")
+    if longer and (key.strip() != "rounds" or not number.strip().isascii() or not number.strip().isdecimal()):
+        raise fail(f"--extend takes rounds=NUMBER, such as rounds=60, got {longer!r}")
+    return int(number[:9]) if longer else 0
 
 
 class Equal(StrEnum):
@@ -130,18 +149,21 @@ def compare(
     from fedaction.federation.files import read_json
     from fedaction.runs.budget import COSTS, equalise
     from fedaction.runs.judge import judge
+    from fedaction.runs.standing import check_study
 
+    notes: list[str] = []
     studies: list[dict[str, Any]] = []
     for folder in folders:
         path = folder / "result.json"
         if not path.exists():
             raise fail(f"{folder} has no result.json; is it a finished run? `fedaction resume {folder}` finishes one")
-        studies.append(read_json(path))
+        load(check_study, folder, notes.append)
+        studies.append(load(read_json, path))
     when = ""
     if at is not None:
         budget, studies = load(equalise, folders, studies, at.value)
         when = f" after {budget:.4g} {COSTS[at.value]}"
-    warnings = judge(studies)
+    warnings = [*notes, *judge(studies)]
     if as_json:
         runs = [run for study in studies for run in (study, *study.get("baselines", {}).values())]
         print(json.dumps({"runs": runs, "warnings": warnings}))

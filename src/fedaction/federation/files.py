@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from filelock import FileLock, Timeout
 
@@ -40,6 +41,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+SHA256 = "sha256"
+"""The key of a sealed JSON file's own hash."""
 LOCK = ".lock"
 """The file of a folder that is locked; it stays, and that it is there means nothing."""
 
@@ -84,12 +87,44 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
+def write_sealed_json(path: Path, value: Mapping[str, Any]) -> None:
+    """A JSON object with a hash of itself beside its own keys, so that a reader knows it as it was written."""
+    write_json(path, {**value, SHA256: _hash(value)})
+
+
+def read_sealed_json(path: Path) -> dict[str, Any]:
+    """What `write_sealed_json` has written, without the hash; one that does not fit is an error that names the file.
+
+    A file without a hash is taken as it is: older versions wrote none.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is no JSON object")
+    rest: dict[str, Any] = {key: item for key, item in cast("dict[str, Any]", value).items() if key != SHA256}
+    if value.get(SHA256, "") not in ("", _hash(rest)):  # pyright: ignore[reportUnknownMemberType]
+        raise ValueError(f"{path} is not as it was written")
+    return rest
+
+
+def _hash(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
 def read_json(path: Path) -> Any:
     """A JSON file's value; a broken file is an error that names it."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}") from None
+
+
+def is_readable(path: Path) -> bool:
+    """Whether a file is there, and holds a JSON object that is as it was written."""
+    try:
+        read_sealed_json(path)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from fedaction.federation.processes import start_worker
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.report import run_and_report
 from fedaction.runs.recipe import Recipe
+from fedaction.runs.seal import SealError
+from fedaction.runs.standing import check_run
 from fedaction.runs.study import RunResult
 
 
@@ -71,8 +73,12 @@ class RowRun(Work):
 
     @property
     def done(self) -> bool:
-        """See `Work`; the report is what a run writes last."""
+        """See `Work`; the report is what a run writes last. What does not fit together is made again, or refused."""
         if not (self.folder / "result.json").exists() or not (self.folder / "report.html").exists():
+            return False
+        try:
+            check_run(self.folder)
+        except SealError:
             return False
         return self.result["complete"] and self.result["configuration"] == self.configuration
 

@@ -133,8 +133,8 @@ class _Run:
         return dict(series)
 
 
-def collect(run_dir: Path) -> ReportData:
-    """Read a run directory with its `baselines/` and `seeds/`.
+def collect(run_dir: Path, notes: Sequence[str] = ()) -> ReportData:
+    """Read a run directory with its `baselines/` and `seeds/`; `notes` come before those on what is left out.
 
     Raises:
         FileNotFoundError: a file that a run must have is missing; the message begins with its path.
@@ -142,7 +142,7 @@ def collect(run_dir: Path) -> ReportData:
     """
     if not run_dir.is_dir():
         raise FileNotFoundError(f"{run_dir}: no such run directory")
-    notes: list[str] = []
+    notes = list(notes)
     own = _runs(run_dir, run_dir, notes)
     if not own:
         raise FileNotFoundError(f"{run_dir / 'metrics.jsonl'}: no such file; a run directory needs it")

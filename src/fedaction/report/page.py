@@ -27,6 +27,7 @@ from fedaction.report.judgement import Judgement
 from fedaction.runs.budget import COSTS, Cost
 from fedaction.runs.metrics import metric_name
 from fedaction.runs.recipe import Recipe
+from fedaction.runs.standing import check_study
 from fedaction.runs.study import RunResult, resume_study, run_study
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
@@ -44,10 +45,13 @@ _STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 t
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """Writes the report of a run, with its `baselines/` and `seeds/`, to `out` or `run_dir/report.html`; its path.
 
-    The file is replaced in one step: whoever reloads the page during the run never reads half of one.
+    A run that does not fit together (`runs.seal`) is refused. The file is replaced in one step: whoever reloads the
+    page during the run never reads half of one.
     """
+    notes: list[str] = []
+    check_study(run_dir, notes.append)
     target = out if out is not None else run_dir / "report.html"
-    write_atomically(target, render(collect(run_dir)).encode())
+    write_atomically(target, render(collect(run_dir, notes)).encode())
     return target
 
 
@@ -58,9 +62,9 @@ def run_and_report(recipe: Recipe, folder: Path, progress: Progress | None = Non
     return result
 
 
-def resume_and_report(folder: Path, progress: Progress | None = None) -> RunResult:
+def resume_and_report(folder: Path, progress: Progress | None = None, rounds: int = 0) -> RunResult:
     """Resumes a study where it stopped, see `runs.study.resume_study`, and writes its report."""
-    result = resume_study(folder, progress)
+    result = resume_study(folder, progress, rounds)
     write_report(folder)
     return result
 

@@ -87,6 +87,12 @@ def equalise(
         for place, (folder, study) in enumerate(zip(folders, studies, strict=True))
         for method in ("", *study.get("baselines", {}))
     }
+    for (_, method), own in courses.items() if by == "time" else ():
+        if any(not course[-1].time for course in own):
+            raise ValueError(
+                f"how long {method or 'a run'} trained is not known: its clock.jsonl is not there, or damaged, and "
+                "cannot be made again; compare at equal rounds or epochs"
+            )
     budget = equal_budget([course for own in courses.values() for course in own], by)
     equal: list[dict[str, Any]] = []
     for place, study in enumerate(studies):

@@ -21,6 +21,7 @@ from fedaction.federation.clock import Span
 from fedaction.federation.files import write_atomically
 from fedaction.federation.state import Job, ServerState, Update
 from fedaction.federation.tree import Tree
+from fedaction.runs.seal import Seal, SealError, hash_beginning
 from fedaction.server.flights import Flight
 from fedaction.server.state import FederationState
 
@@ -41,8 +42,10 @@ class RunState:
     """Bytes of the metrics table that belong to it."""
     best: tuple[float, int] = (-1.0, 0)
     """The best mean validation accuracy so far, and the round it was reached in; (-1, 0) where there is none."""
-    configuration: str = ""
-    """A hash of the recipe it comes from."""
+    metrics_sha256: str = ""
+    """A hash of those bytes; empty: of an older version."""
+    seal: Seal = field(default_factory=Seal)
+    """What the run was begun with."""
 
     @property
     def round(self) -> int:
@@ -80,7 +83,9 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
         "metrics_length": state.metrics_length,
         "best": list(state.best),
         "groups": sorted(state.server.groups),
-        "configuration": state.configuration,
+        "metrics_sha256": state.metrics_sha256,
+        "configuration": state.seal.configuration,
+        "seal": state.seal.record(),
         "time": state.federation.time,
         "busy": dict(state.federation.busy),
         "launched": state.federation.launched,
@@ -98,7 +103,7 @@ def prune(folder: Path, round: int, keep: int) -> None:
 
     Later ones belong to a run that could not be resumed, and go too, as does what a kill left half removed.
     """
-    kept = sorted(number for number in _rounds(folder) if number <= round)[-keep:]
+    kept = sorted(number for number in list_rounds(folder) if number <= round)[-keep:]
     for path in sorted(folder.iterdir()):  # each JSON before its tensors, so that no JSON is left without them
         if (name := _NAME.match(path.name)) and int(name[1]) not in kept:
             path.unlink(missing_ok=True)
@@ -140,7 +145,8 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
             LocalState(_trees_below("local", trees), _trees_below("pending", trees)),
             int(record["metrics_length"]),
             (float(record["best"][0]), int(record["best"][1])),
-            str(record["configuration"]),
+            str(record.get("metrics_sha256", "")),
+            Seal.parse(record),
         )
     except CheckpointError:
         raise
@@ -148,33 +154,57 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
         raise CheckpointError(f"checkpoint {stem!r} cannot be read: {error}") from None
 
 
-def latest_checkpoint(folder: Path, metrics_length: int) -> RunState | None:
+def latest_checkpoint(folder: Path, table: Path) -> RunState | None:
     """The newest checkpoint that a run can resume from; those that cannot are passed over, each with a warning.
+
+    Where a checkpoint is sound, but none goes with the metrics that are there, that is an error: to begin again would
+    be to throw away what was trained.
 
     Args:
         folder: where checkpoints live.
-        metrics_length: bytes of the metrics table that are there.
+        table: the metrics, of which a checkpoint vouches for so many bytes.
 
     Returns:
         Its state, or None: start from the beginning.
     """
-    rounds = sorted(_rounds(folder), reverse=True)
+    rounds, sound = sorted(list_rounds(folder), reverse=True), 0
     for place, round in enumerate(rounds, 1):
         try:
             state = load_checkpoint(folder, f"round-{round:06d}")
-            if state.metrics_length <= metrics_length:
+            sound = max(sound, state.round)
+            fault = find_fault(table, state.metrics_length, state.metrics_sha256)
+            if not fault:
                 return state
-            raise CheckpointError(
-                f"checkpoint 'round-{round:06d}' goes with {state.metrics_length} bytes of metrics, but only "
-                f"{metrics_length} are there"
-            )
+            raise CheckpointError(f"checkpoint 'round-{round:06d}' does not go with {fault}")
         except CheckpointError as error:
+            if place == len(rounds) and sound:
+                raise SealError(
+                    f"{error}; nor does any other checkpoint, though that of round {sound} is sound. Put "
+                    f"{table.name} back from a copy; or, to train from the beginning, remove {folder} first"
+                ) from None
             instead = f"round {rounds[place]}" if place < len(rounds) else "the beginning"
             warnings.warn(f"{error}; going back to {instead}", stacklevel=2)
     return None
 
 
-def _rounds(folder: Path) -> list[int]:
+def find_fault(table: Path, length: int, sha256: str, *, whole: bool = False) -> str:
+    """What is wrong with a table of metrics whose first bytes were sealed, in words; empty: nothing.
+
+    Args:
+        table: the file.
+        length: how many bytes were sealed.
+        sha256: their hash; empty: it is not known.
+        whole: nothing may follow them.
+    """
+    size = table.stat().st_size if table.exists() else 0
+    if size < length:
+        return f"{table}: {length} bytes were sealed, but only {size} are there"
+    if sha256 and hash_beginning(table, length) != sha256:
+        return f"{table}: its first {length} bytes are not as they were sealed"
+    return f"{table}: {size - length} bytes follow after what was sealed" if whole and size > length else ""
+
+
+def list_rounds(folder: Path) -> list[int]:
     """Rounds with a checkpoint: the JSON is written last, so it stands for both files."""
     if not folder.is_dir():
         return []

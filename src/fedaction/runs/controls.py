@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from fedaction.data.client import ClientData
 from fedaction.evaluation.controls import SIMPLE, Simple, describe_split
 from fedaction.evaluation.site import name_test
-from fedaction.federation.files import read_json, write_json
+from fedaction.federation.files import is_readable, read_sealed_json, write_sealed_json
 from fedaction.federation.progress import CONTROLS, Progress
 from fedaction.methods import METHODS
 from fedaction.methods.given import with_network
@@ -82,7 +82,7 @@ def _list_names(names: Sequence[str], most: int = 12) -> str:
 
 def has_controls(home: Path) -> bool:
     """Whether a directory has what `write_controls` writes; it follows from the data alone, whatever is trained."""
-    return (home / _FILE).exists()
+    return is_readable(home / _FILE)
 
 
 def write_controls(recipe: Recipe, clients: Mapping[str, ClientData], home: Path, progress: Progress) -> None:
@@ -99,17 +99,17 @@ def write_controls(recipe: Recipe, clients: Mapping[str, ClientData], home: Path
             about[name][client] = scores._asdict() | {"interval": scores.interval}
         if wanted:
             progress.advance(CONTROLS, done, None)
-    write_json(home / _FILE, about)
+    write_sealed_json(home / _FILE, about)
 
 
 def read_split(home: Path) -> dict[str, dict[str, Any]]:
     """By client, what `evaluation.controls.describe_split` says; nothing where a run has no such file."""
-    return read_json(home / _FILE)["split"] if has_controls(home) else {}
+    return read_sealed_json(home / _FILE)["split"] if has_controls(home) else {}
 
 
 def sum_up_controls(homes: Iterable[Path], unseen: str) -> dict[Simple, ControlResult]:
     """The controls in some directories, each a split of its own; means over them. `unseen` is not part of means."""
-    found = [read_json(home / _FILE) for home in homes if has_controls(home)]
+    found = [read_sealed_json(home / _FILE) for home in homes if has_controls(home)]
     results: dict[Simple, ControlResult] = {}
     for name in SIMPLE:
         splits = [split[name] for split in found if split.get(name)]

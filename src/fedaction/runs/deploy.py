@@ -19,7 +19,7 @@ from fedaction.data.client import ClientInfo
 from fedaction.data.inputs import Input
 from fedaction.engines.ready import ready_tensors
 from fedaction.engines.store import LocalStore
-from fedaction.federation.files import read_json, write_json
+from fedaction.federation.files import read_sealed_json, write_sealed_json
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree, tensors_of
@@ -59,14 +59,14 @@ def write_models(
         server: its state.
         store: what clients keep.
         warn: told what is left out.
-        about: goes into every file's provenance.
+        about: goes into every file's provenance; `round` is that of the state.
     """
     recipe = assembly.recipe
     if assembly.method.task is not None:  # what was learned without labels is the backbone
         model = build_model(recipe, assembly.described, server)
         if model is not None:
             save_model(folder / SERVER, *model)
-        write_json(folder / INDEX, {"server": SERVER if model else None, "clients": {}, "left_out": ""})
+        write_index(folder, about["round"], SERVER if model else None, {}, "")
         return
     names = [name for name in assembly.cards if name != recipe.run.unseen]
     left_out, files = "", dict[str, str]()
@@ -94,7 +94,7 @@ def write_models(
         left_out = f"a network cannot be written as a model file: {failed[0]}{more}"
     if left_out and wanted != "none":
         warn(f"model files: {left_out}")
-    write_json(folder / INDEX, {"server": SERVER if shared else None, "clients": files, "left_out": left_out})
+    write_index(folder, about["round"], SERVER if shared else None, files, left_out)
 
 
 def write_own_model(path: Path, assembly: Assembly, client: str, tensors: Tree) -> None:
@@ -110,13 +110,38 @@ def client_file(name: str) -> str:
     return f"models/clients/{plain}.safetensors"
 
 
-def has_models(folder: Path) -> bool:
-    """Whether a run's directory has the model files that it lists."""
+def write_index(folder: Path, round: int, server: str | None, clients: Mapping[str, str], left_out: str) -> None:
+    """Writes the list of a run's model files, with the round that they are of and a hash of each."""
+    files = [*clients.values(), *([server] if server else [])]
+    index: Index = {
+        "server": server,
+        "clients": dict(clients),
+        "left_out": left_out,
+        "round": round,
+        "files": {path: hash_file(folder / path) for path in files},
+    }
+    write_sealed_json(folder / INDEX, index)
+
+
+def has_models(folder: Path, round: int) -> bool:
+    """Whether a run's directory has the model files that it lists, as they were written, of a round."""
     index = read_index(folder)
-    if index is None:
+    if index is None or index["round"] not in (None, round):
         return False
     listed = [*index["clients"].values(), *([index["server"]] if index["server"] else [])]
-    return all((folder / path).is_file() for path in listed)
+    return all(is_as_written(folder, index, path) for path in listed)
+
+
+def is_as_written(folder: Path, index: Index, path: str) -> bool:
+    """Whether a listed model file is there, and holds what was written into it, as far as that is known."""
+    digest = index["files"].get(path, "")
+    return (folder / path).is_file() and digest in ("", hash_file(folder / path))
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_models(folder: Path) -> str:
@@ -142,16 +167,28 @@ class Index(TypedDict):
     server: str | None
     clients: dict[str, str]
     left_out: str
+    round: int | None
+    """That they are of; None: of an older version, which did not say."""
+    files: dict[str, str]
+    """A hash of each."""
 
 
 def read_index(folder: Path) -> Index | None:
     """The list of a run's model files: the server's, the clients' by name, and why some are not there."""
     try:
-        index: Any = read_json(folder / INDEX)
+        index: Any = read_sealed_json(folder / INDEX)
         clients, server = dict[str, str](index["clients"]), index["server"]
         if not all(isinstance(path, str) for path in (*clients, *clients.values(), server or "")):
             return None
-        return {"server": server, "clients": clients, "left_out": str(index["left_out"])}
+        hashes = {str(path): str(digest) for path, digest in dict[str, str](index.get("files") or {}).items()}
+        round = index.get("round")
+        return {
+            "server": server,
+            "clients": clients,
+            "left_out": str(index["left_out"]),
+            "round": None if round is None else int(round),
+            "files": hashes,
+        }
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

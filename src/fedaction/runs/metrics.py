@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -21,22 +22,32 @@ class MetricsFile:
 
     def __init__(self, path: Path, length: int = 0) -> None:
         """Opens the table and cuts it to `length` bytes; a shorter file is an error."""
-        self._file = path.open("ab")
+        self._file = path.open("a+b")
         if self._file.seek(0, os.SEEK_END) < length:
             self._file.close()
             raise ValueError(f"{path} is shorter than the checkpoint says ({length} bytes)")
         self._file.truncate(length)
-        self._file.seek(length)
+        self._file.seek(0)
+        self._digest = hashlib.sha256()
+        while block := self._file.read(1 << 20):
+            self._digest.update(block)
 
     def append(self, rows: Iterable[Row]) -> int:
         """Adds rows, flushes them to disk, and returns the table's length in bytes."""
         for row in rows:
             value = row.value if row.value is None or math.isfinite(row.value) else None
             record = asdict(row) | {"value": value}
-            self._file.write((json.dumps(record, separators=(",", ":")) + "\n").encode())
+            line = (json.dumps(record, separators=(",", ":")) + "\n").encode()
+            self._digest.update(line)
+            self._file.write(line)
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()
+
+    @property
+    def sha256(self) -> str:
+        """Of all that is in the table; it is kept as rows are added, and nothing is read again for it."""
+        return self._digest.hexdigest()
 
     def close(self) -> None:
         """Closes the file."""
@@ -89,7 +100,7 @@ def read_epochs(rows: Iterable[Row], local_epochs: int) -> dict[int, float]:
 def read_seconds(path: Path, what: Literal["train", "total"]) -> dict[int, float]:
     """Wall seconds by round. Rounds done again after a crash count once."""
     rounds: dict[int, float] = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
         try:
             entry = json.loads(line)
             rounds[int(entry["round"])] = float(entry[what])

@@ -57,6 +57,8 @@ class RunSettings(Settings):
 
     rounds: int = Field(20, ge=1)
     """How often the server combines updates."""
+    extended: tuple[int, ...] = Field((), json_schema_extra=HOW)
+    """The rounds a run had before it was made longer: `fedaction resume DIR --extend rounds=60` writes both keys."""
     clients_per_round: int = Field(0, ge=0)
     """0: all."""
     validation: float = Field(0.0, ge=0, lt=1)
@@ -204,6 +206,13 @@ class Recipe:
     def checkpoint_hash(self) -> str:
         """The hash that a run's checkpoints carry; a run may be made longer, so rounds are not in it."""
         return self.configuration("rounds")
+
+    def deciding(self) -> dict[str, Any]:
+        """Every key that decides the result of `method`, but for the seed and the rounds, with its value."""
+        values: dict[str, Any] = {"method": self.run.method, "data": self.run.data}
+        for settings in (self.run, self.guard, self.source, self.methods[self.run.method]):
+            values |= settings.deciding(defaults=True)
+        return {key: value for key, value in values.items() if key != "rounds"}
 
     def configuration(self, *besides: str) -> str:
         """A hash of everything that decides the result of `method`, but for the seed and the keys named.

@@ -29,7 +29,7 @@ from fedaction.federation.state import Job
 from fedaction.methods.base import Method
 from fedaction.runs.assembly import Assembled, make_rounds
 from fedaction.runs.checkpoint import RunState
-from fedaction.runs.deploy import INDEX, SERVER, write_model
+from fedaction.runs.deploy import SERVER, write_index, write_model
 from fedaction.runs.judge import judge
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
@@ -207,7 +207,8 @@ class RemoteRun(SingleRun):
             exchange.tell_client(client, text)
             progress.refuse(client)
 
-        self._prepare(recipe, assembly, folder, progress, (), refused)
+        words = {name: joined.data for name, joined in exchange.joined.items()}
+        self._prepare(recipe, assembly, folder, progress, (), words, refused)
         self.rounds = make_rounds(recipe, self.federation, exchange.now)
 
     def engine(self, state: RunState) -> SimulatedEngine:
@@ -254,7 +255,7 @@ class RemoteRun(SingleRun):
         whole = self.recipe.run.data == "video" and write_model(
             self.folder / SERVER, self.recipe, described, state.server
         )
-        write_json(self.folder / INDEX, {"server": SERVER if whole else None, "clients": {}, "left_out": left})
+        write_index(self.folder, state.round, SERVER if whole else None, {}, left)
 
 
 def open_run(recipe: Recipe, folder: Path, roll: Roll) -> Recipe:

@@ -15,19 +15,31 @@ from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.observed import ObservedEngine, Observer
 from fedaction.evaluation.divergence import Distances
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Neighbours, Question
-from fedaction.federation.files import write_json
+from fedaction.federation.files import is_readable, write_json, write_sealed_json
 from fedaction.federation.progress import Progress
 from fedaction.methods.start import initial_state
 from fedaction.runs.assembly import Assembled, Assembly, make_federation, make_rounds
 from fedaction.runs.callback import Callback, tell_end, tell_start
-from fedaction.runs.checkpoint import RunState, latest_checkpoint, load_checkpoint, prune, save_checkpoint
-from fedaction.runs.deploy import write_model, write_models
+from fedaction.runs.checkpoint import (
+    CheckpointError,
+    RunState,
+    latest_checkpoint,
+    load_checkpoint,
+    prune,
+    save_checkpoint,
+)
+from fedaction.runs.deploy import INDEX, write_model, write_models
 from fedaction.runs.environment import environment
 from fedaction.runs.metrics import MetricsFile, metric_name
 from fedaction.runs.recipe import Recipe
+from fedaction.runs.seal import Seal, SealError
 from fedaction.runs.snapshots import Snapshots
+from fedaction.runs.standing import EVIDENCE_FILE, UNSEALED, check_begun
 from fedaction.runs.stop import is_over, is_tested
 from fedaction.server.state import FederationState, Row
+
+OF_THE_END = ("result.json", EVIDENCE_FILE, INDEX, "report.html")
+"""What a run that goes on has no more: it was of another last round."""
 
 
 class SingleRun:
@@ -40,9 +52,13 @@ class SingleRun:
         folder: Path,
         progress: Progress,
         callbacks: Sequence[Callback] = (),
+        data: Mapping[str, str] | None = None,
     ) -> None:
-        """`recipe` names one method and one seed; `clients` are already prepared."""
-        self._prepare(recipe, Assembly.of(recipe, clients), folder, progress, callbacks)
+        """`recipe` names one method and one seed; `clients` are already prepared.
+
+        `data` says what they were made of (`Source.fingerprint`); None: that is not known, nor compared.
+        """
+        self._prepare(recipe, Assembly.of(recipe, clients), folder, progress, callbacks, data or {})
 
     def _prepare(
         self,
@@ -51,10 +67,12 @@ class SingleRun:
         folder: Path,
         progress: Progress,
         callbacks: Sequence[Callback],
+        data: Mapping[str, str],
         refused: Callable[[str, str], object] = lambda _client, _text: None,
     ) -> None:
         self.recipe, self.folder, self.progress, self.callbacks = recipe, folder, progress, callbacks
         self.assembly: Assembled = assembly
+        self._seal = Seal.of(recipe, data)
         seed = self.assembly.seed
         self.label = recipe.run.method if seed == 0 else f"{recipe.run.method}, seed {seed}"
         federation = make_federation(recipe, self.assembly.method, progress.warn)
@@ -65,9 +83,11 @@ class SingleRun:
     def execute(self) -> None:
         """Trains to the last round; metrics, checkpoints and, last of all, evidence are in the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        machine = environment(self.assembly.device) | {"engine": self.assembly.engine_name}
-        write_json(self.folder / "environment.json", machine)
         state, metrics = self._open()
+        self._write_environment(state)
+        if not self._over(state):  # what was written after an earlier end
+            for name in OF_THE_END:
+                (self.folder / name).unlink(missing_ok=True)
         tell_start(self.callbacks, self.recipe.run.method, self.assembly.seed, self.folder)
         metric = metric_name([self.recipe.run.method])
         self.progress.start(self.label, state.round, self.recipe.run.rounds, unit="round", metric=metric)
@@ -81,6 +101,16 @@ class SingleRun:
             engine.close()
             tell_end(self.callbacks)
 
+    def _write_environment(self, state: RunState) -> None:
+        """What trains; where all is trained and it was lost, what stands in for it."""
+        path, machine = self.folder / "environment.json", environment(self.assembly.device)
+        machine["engine"] = self.assembly.engine_name
+        if self._over(state):
+            if is_readable(path):
+                return
+            machine["note"] = "made again after training, perhaps on another machine"
+        write_json(path, machine)
+
     def engine(self, state: RunState) -> SimulatedEngine:
         """The engine, with what sites keep as a state has it."""
         observers: list[Observer] = [self._snapshots]
@@ -92,22 +122,30 @@ class SingleRun:
 
     def _open(self) -> tuple[RunState, MetricsFile]:
         """The newest whole checkpoint whose metrics are there, or a fresh start."""
-        configuration = self.recipe.checkpoint_hash
         table, checkpoints = self.folder / "metrics.jsonl", self.folder / "checkpoints"
         checkpoints.mkdir(exist_ok=True)
-        state = latest_checkpoint(checkpoints, table.stat().st_size if table.exists() else 0)
+        check_begun(self.recipe, self.folder, self._seal.data)
+        state = latest_checkpoint(checkpoints, table)
         if state is None:
             (self.folder / "clock.jsonl").unlink(missing_ok=True)
-            first = FederationState(0, initial_state(self.assembly.method, self.assembly.seed))
-            state = RunState(first, configuration=configuration)
-        if state.configuration != configuration:
-            raise ValueError(
-                f"{self.folder} was begun with configuration {state.configuration}, but its recipe now says "
-                f"{configuration}; put recipe.toml back as it was, or run the new recipe into another directory"
-            )
+            state = RunState(FederationState(0, initial_state(self.assembly.method, self.assembly.seed)))
+        else:
+            self._check(state)
         prune(checkpoints, state.round, self.recipe.run.keep_checkpoints)
-        state = replace(state, federation=state.federation.to(self.assembly.device))
+        seal = self._seal if self._seal.data else replace(self._seal, data=state.seal.data)
+        state = replace(state, federation=state.federation.to(self.assembly.device), seal=seal)
         return state, MetricsFile(table, state.metrics_length)
+
+    def _check(self, state: RunState) -> None:
+        """Refuses a checkpoint of another run; says in one line what an older version has not sealed."""
+        state.seal.check(self.recipe, self.folder, self._seal.data)
+        if state.seal.configuration != self._seal.configuration:
+            raise SealError(
+                f"{self.folder} was begun with configuration {state.seal.configuration}, but its recipe now gives "
+                f"{self._seal.configuration}: defaults have changed; use the version of fedaction that began it"
+            )
+        if state.seal.seed is None:
+            self.progress.warn(UNSEALED.format(self.folder))
 
     def _advance(self, state: RunState, engine: SimulatedEngine, metrics: MetricsFile) -> RunState:
         """One round, and what is written after it."""
@@ -128,6 +166,7 @@ class SingleRun:
                 best = chosen > state.best[0]
                 state = replace(state, best=(chosen, round) if best else state.best)
         state = replace(state, federation=federation, metrics_length=metrics.append(rows))
+        state = replace(state, metrics_sha256=metrics.sha256)
         self._write_seconds(round, trained - start, time.perf_counter() - start)
         if run.models_every and round % run.models_every == 0:
             path = self.folder / "models" / f"round-{round:06d}.safetensors"
@@ -181,6 +220,12 @@ class SingleRun:
         if not self.recipe.run.validation or state.best[1] == state.round:
             return state
         best = load_checkpoint(self.folder / "checkpoints", "best")
+        if best.round != state.best[1]:
+            raise CheckpointError(
+                f"{self.folder / 'checkpoints' / 'best.json'} is of round {best.round}, but round {state.best[1]} "
+                "was the best; put it back from a copy, or run the recipe into another directory"
+            )
+        self._check(best)
         engine.store.load(best.locals, self.assembly.device)
         return replace(best, federation=best.federation.to(self.assembly.device))
 
@@ -199,7 +244,7 @@ class SingleRun:
             kind: {report.client: report.evidence[kind] for report in reports if kind in report.evidence}
             for kind in EVIDENCE
         }
-        write_json(self.folder / "evidence.json", evidence)
+        write_sealed_json(self.folder / EVIDENCE_FILE, {**evidence, "round": state.round})
 
     def _write_models(self, state: RunState, engine: SimulatedEngine) -> None:
         """The model files; a run of real sites has other ones."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -19,20 +20,29 @@ from fedaction.engines.base import choose_device
 from fedaction.engines.stackable import find_unstackable
 from fedaction.evaluation.accuracy import Scores, interval_of_clients, score_confusion
 from fedaction.evaluation.controls import Simple
-from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically, write_json
+from fedaction.federation.files import (
+    is_readable,
+    lock_folder,
+    read_json,
+    read_sealed_json,
+    remove_partial,
+    write_atomically,
+    write_json,
+)
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import derive
 from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.methods.central import arrange
 from fedaction.methods.start import initial_state
 from fedaction.runs.callback import Callback
+from fedaction.runs.checkpoint import find_fault, list_rounds
 from fedaction.runs.controls import ControlResult, add_alone, has_controls, say_split, sum_up_controls, write_controls
 from fedaction.runs.deploy import has_models
 from fedaction.runs.judge import judge
 from fedaction.runs.metrics import Row, metric_name, read_rows, read_seconds
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.single import SingleRun
-from fedaction.runs.stop import is_over
+from fedaction.runs.standing import EVIDENCE_FILE, check_begun, describe_seal, read_standing
 from fedaction.server.devices import fleet_of
 
 METRIC = "accuracy"
@@ -47,7 +57,8 @@ class RunResult(TypedDict):
     which clients had `n`; `tests` is equal for clients that were tested on the same ones. `never` are the classes
     that a client's test has and that were never the answer; `rise` is what the last quarter of the rounds added to
     `mean`. Of the `rounds` done, `chosen` is the one that the result is of: the last, or with validation the best by
-    it. A study has `controls`, and `warnings` on how to read it.
+    it. `seal` is what the run vouches for (`runs.seal`), and `extended` are the rounds it was to have before it was
+    made longer. A study has `controls`, and `warnings` on how to read it.
     """
 
     run: str
@@ -72,6 +83,8 @@ class RunResult(TypedDict):
     bytes_up: int
     bytes_down: int
     configuration: str
+    seal: dict[str, Any] | None
+    extended: list[int]
     engine: str
     device: str
     device_name: str
@@ -142,12 +155,17 @@ def run_study(
         The study's result, which is also `result.json` in the directory.
     """
     progress = progress or Quiet()
+    for method, seed, home in list_runs(recipe, folder):
+        check_begun(recipe.only(method, seed), home)  # before anything takes long
     clients, loaded = load_clients(recipe, progress, given), recipe.run.seeds[0]
     _check(recipe, clients)
     recipe = add_alone(recipe, clients, progress.warn)
+    data = recipe.source.fingerprint(split_seed(recipe))
     progress.tell(say_split(clients))
     folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder):
+        for method, seed, home in list_runs(recipe, folder):
+            check_begun(recipe.only(method, seed), home, data)
         remove_partial(folder)
         # First of all, so that a run killed from here on can be resumed.
         write_atomically(folder / "recipe.toml", to_toml(recipe.flat()).encode())
@@ -162,7 +180,8 @@ def run_study(
             if controls:
                 write_controls(recipe, clients, home, progress)
             if training:
-                SingleRun(part, clients, home, progress, callbacks).execute()
+                SingleRun(part, clients, home, progress, callbacks, data).execute()
+            _warn_of_clock(home, progress)
             write_json(home / "result.json", summary(part, home))
         result = study_result(recipe, folder)
         write_json(folder / "result.json", result)
@@ -170,21 +189,34 @@ def run_study(
 
 
 def _done(recipe: Recipe, home: Path) -> bool:
-    """Whether a run has come to its end: its last checkpoint is there, and what is written after it."""
-    return _ended(recipe, home) and (home / "evidence.json").exists() and has_models(home)
+    """Whether a run has come to its end: its last checkpoint, the metrics that it seals, and what is made of it.
 
-
-def _ended(recipe: Recipe, home: Path) -> bool:
-    """Whether the last checkpoint is one that no round follows."""
-    last = max((home / "checkpoints").glob("round-*.json"), default=None)
-    if last is None:
+    Model files and evidence are those of the round that stands for the run, and all are as they were written.
+    """
+    standing = read_standing(home)
+    if standing is None or not standing.over(recipe) or not list_rounds(home / "checkpoints"):
         return False
+    fault = find_fault(home / "metrics.jsonl", standing.metrics_length, standing.metrics_sha256, whole=True)
+    if fault or not is_readable(home / "environment.json"):
+        return False
+    chosen = standing.chosen(recipe)
+    return _evidence_round(home) in (None, chosen) and has_models(home, chosen)
+
+
+def _evidence_round(home: Path) -> int | None:
+    """The round that the evidence is of; None: of an older version, which did not say; -1: there is none."""
     try:
-        record = read_json(last)
-        best = float(record["best"][0]), int(record["best"][1])
-        return is_over(recipe.run, int(record["round"]), best, float(record["time"]))
-    except (ValueError, KeyError, TypeError, IndexError):
-        return False  # damaged: the run itself says so, and goes on from the one before
+        round = read_sealed_json(home / EVIDENCE_FILE).get("round")
+        return None if round is None else int(round)
+    except (OSError, ValueError, TypeError):
+        return -1
+
+
+def _warn_of_clock(home: Path, progress: Progress) -> None:
+    """Says where wall seconds are lost: they cannot be made again."""
+    standing, known = read_standing(home), read_seconds(home / "clock.jsonl", "total")
+    if standing is not None and (lost := standing.round - len([n for n in known if n <= standing.round])):
+        progress.warn(f"{home / 'clock.jsonl'} lacks {lost} of {standing.round} rounds: what they took is not known")
 
 
 def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
@@ -220,12 +252,27 @@ def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
             )
 
 
-def resume_study(folder: Path, progress: Progress | None = None) -> RunResult:
-    """Resumes a study where it stopped; one that is done is only summed up again."""
-    recipe = folder / "recipe.toml"
-    if not recipe.exists():
+def resume_study(folder: Path, progress: Progress | None = None, rounds: int = 0) -> RunResult:
+    """Resumes a study where it stopped; one that is done is only summed up again.
+
+    With `rounds` it is made longer first: the recipe in its directory then has those, and says how many it had.
+    """
+    path = folder / "recipe.toml"
+    if not path.exists():
         raise RecipeError(f"{folder} is not a run directory: it has no recipe.toml")
-    return run_study(load_recipe(recipe), folder, progress)
+    recipe = load_recipe(path)
+    standing = read_standing(folder)
+    if rounds and standing is not None and standing.seal.rounds not in (0, *recipe.run.extended):
+        recipe = replace(recipe, run=recipe.run.model_copy(update={"rounds": standing.seal.rounds}))  # not as edited
+    return run_study(extend(recipe, rounds) if rounds else recipe, folder, progress)
+
+
+def extend(recipe: Recipe, rounds: int) -> Recipe:
+    """The recipe of a run that is made longer, which says how long it was to be."""
+    run = recipe.run
+    if rounds <= run.rounds:
+        raise RecipeError(f"rounds = {rounds}: the run has {run.rounds} rounds, and can only be made longer")
+    return replace(recipe, run=run.model_copy(update={"rounds": rounds, "extended": (*run.extended, run.rounds)}))
 
 
 def summary(recipe: Recipe, home: Path) -> RunResult:
@@ -239,6 +286,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
     scores, never, which = _scores(home)
     n = {client: own.n for client, own in scores.items()}
     machine = read_json(home / "environment.json")
+    standing = read_standing(home)
     return {
         "run": str(home),
         "name": recipe.run.name,
@@ -266,7 +314,9 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "device": machine["device"],
         "device_name": machine["device_name"],
         "torch": machine["packages"]["torch"],
-        "complete": last == recipe.run.rounds or _ended(recipe, home),
+        "complete": last == recipe.run.rounds or (standing is not None and standing.over(recipe)),
+        "seal": None if standing is None else describe_seal(standing),
+        "extended": list(recipe.run.extended),
     }
 
 
@@ -318,8 +368,8 @@ def _best_round(rows: list[Row]) -> int:
 
 def _scores(home: Path) -> tuple[dict[str, Scores], dict[str, list[str]], dict[str, str]]:
     """By client: what the last confusion matrix says, classes that were never the answer, and which test it was."""
-    path = home / "evidence.json"
-    evidence: dict[str, Any] = read_json(path) if path.exists() else {}
+    path = home / EVIDENCE_FILE
+    evidence: dict[str, Any] = read_sealed_json(path) if path.exists() else {}
     matrices: dict[str, Any] = evidence.get("confusion", {})
     scores = {client: score_confusion(torch.tensor(own["matrix"])) for client, own in matrices.items()}
     never = {client: [matrices[client]["classes"][place] for place in own.never] for client, own in scores.items()}

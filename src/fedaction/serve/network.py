@@ -30,6 +30,7 @@ from fedaction.models.folded import Folded
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.models.steps import Prepared, Steps
 from fedaction.runs.deploy import SERVER, read_index
+from fedaction.runs.networks import check_models
 from fedaction.serve.onnx import open_onnx
 from fedaction.serve.recordings import cut_windows, list_recordings
 
@@ -188,17 +189,25 @@ def load_network(path: str | Path) -> Network:
 def find_model(place: str | Path, client: str | None = None) -> Path:
     """The file that a network is read from: itself; of a run's directory the server's, or a client's.
 
-    Where a run has no network that all clients share, and no client is named, the error says which there are.
+    Where a run has no network that all clients share, and no client is named, the error says which there are. A file
+    that is not of the run as it now is, or not as it was written, is refused.
     """
     place = Path(place)
     if not place.is_dir():
         if client is not None:
             raise ValueError(f"{place} is one network; clients are those of a run's directory")
         return place
+    file = _choose_model(place, client)
+    check_models(place, file)
+    return place / file
+
+
+def _choose_model(place: Path, client: str | None) -> str:
+    """Which of a run's model files is meant, by its path below the run's directory."""
     index = read_index(place)
     if index is None:
         if client is None and (place / SERVER).is_file():
-            return place / SERVER
+            return SERVER
         raise ValueError(
             f"{place} has no model files; a run has them when it is done, and `fedaction resume` makes them"
         )
@@ -207,11 +216,11 @@ def find_model(place: str | Path, client: str | None = None) -> Path:
         if client not in clients:
             known = ", ".join(list(clients)[:20]) or f"none: {why}"
             raise ValueError(f"{place} has no client {client!r}{nearest(client, clients)}; there are {known}")
-        return place / clients[client]
+        return clients[client]
     if index["server"]:
-        return place / index["server"]
+        return index["server"]
     if len(clients) == 1:
-        return place / next(iter(clients.values()))
+        return next(iter(clients.values()))
     if not clients:
         raise ValueError(f"{place} has no model files: {why or 'no client has a network'}")
     more = f" and {len(clients) - 20} more" if len(clients) > 20 else ""

@@ -14,6 +14,9 @@ from fedaction.stage.render import Shot, flow, image, video
 from fedaction.stage.sensor import Sensor, skeletons
 from fedaction.stage.wearable import MOUNTS, inertial
 
+VERSION = 1
+"""Raised whenever the same keys and seeds give other recordings: a run that was begun with another one is refused."""
+
 __all__ = [
     "ACTIONS",
     "ADULTS",
@@ -22,6 +25,7 @@ __all__ = [
     "ELDERLY",
     "MOUNTS",
     "NAMES",
+    "VERSION",
     "Actor",
     "Cohort",
     "Performance",

@@ -36,6 +36,7 @@ from fedaction.methods.distillation import distillation
 from fedaction.models.layers import Dropout, initialise
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, prune, save_checkpoint
 from fedaction.runs.metrics import MetricsFile, Row, read_seconds
+from fedaction.runs.seal import Seal
 from fedaction.server.state import FederationState
 from fedaction.training.distil_recipe import DistilSettings
 
@@ -152,7 +153,8 @@ class Pretraining:
                     if epoch % self.settings.checkpoint_every == 0 or epoch == self.epochs:
                         server = ServerState(epoch, tensors_of(self.network), memory=self.memory)
                         now = RunState(FederationState(epoch, server), metrics_length=length)
-                        save_checkpoint(folder / "checkpoints", replace(now, configuration=configuration), _KEPT)
+                        now = replace(now, metrics_sha256=metrics.sha256, seal=Seal(configuration))
+                        save_checkpoint(folder / "checkpoints", now, _KEPT)
                     progress.advance(label, epoch, accuracy)
         finally:
             metrics.close()
@@ -160,12 +162,12 @@ class Pretraining:
     def _open(self, folder: Path, configuration: str) -> tuple[RunState, MetricsFile]:
         table, checkpoints = folder / "metrics.jsonl", folder / "checkpoints"
         checkpoints.mkdir(parents=True, exist_ok=True)
-        state = latest_checkpoint(checkpoints, table.stat().st_size if table.exists() else 0)
+        state = latest_checkpoint(checkpoints, table)
         if state is None:
-            state = RunState(FederationState(0, ServerState(0, {})), configuration=configuration)
-        elif state.configuration != configuration:
+            state = RunState(FederationState(0, ServerState(0, {})), seal=Seal(configuration))
+        elif state.seal.configuration != configuration:
             raise ValueError(
-                f"{folder} was begun with configuration {state.configuration}, but its recipe and data now give "
+                f"{folder} was begun with configuration {state.seal.configuration}, but its recipe and data now give "
                 f"{configuration}; put them back as they were, or choose another directory"
             )
         else:

@@ -49,7 +49,7 @@ def paths(tmp_path_factory):
 def compare(one, other):
     """Two run directories hold the same numbers and the same tensors."""
     assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-    states = [latest_checkpoint(folder / "checkpoints", 1 << 40) for folder in (one, other)]
+    states = [latest_checkpoint(folder / "checkpoints", folder / "metrics.jsonl") for folder in (one, other)]
     trees = [(s.server.shared, s.server.ahead, s.server.memory, *s.server.groups.values()) for s in states]
     assert any(len(tree) for tree in trees[0])
     for mine, theirs in zip(*trees, strict=True):
@@ -66,6 +66,8 @@ def test_a_run_over_messages_is_the_simulated_run(paths, tmp_path, method):
     carry_out(post, tmp_path / "real")
 
     here, there = compare(tmp_path / "simulated", tmp_path / "real")
+    words = {one.info.id: one.data for one in Roll.read(tmp_path / "real").joined().values()}
+    assert there.seal.data == words and len({*words.values()}) == 3  # the server has no data to look at
     evidence = [json.loads((tmp_path / f / "evidence.json").read_text()) for f in ("simulated", "real")]
     assert evidence[0]["confusion"] == evidence[1]["confusion"] and evidence[1]["samples"] == {}
     # The LOCAL tensors are at the sites alone, and are those of the simulation.

@@ -41,7 +41,7 @@ def test_the_fast_do_not_wait_and_all_come_to_what_the_virtual_clock_comes_to(tm
         with machine.slow("home"):
             machine.wait_for_round(12, 900)
         machine.finish(600)
-    state = latest_checkpoint(machine.run / "checkpoints", 1 << 40).federation
+    state = latest_checkpoint(machine.run / "checkpoints", machine.run / "metrics.jsonl").federation
     rows = read_rows(machine.run / "metrics.jsonl")
     assert 1 < 2 * state.visits["home"] < min(state.visits["clinic"], state.visits["gym"])
     assert sum(state.visits.values()) == state.launched and state.server.version == 36
@@ -75,7 +75,7 @@ def test_a_site_the_server_app_and_the_server_are_killed_and_no_job_is_counted_t
         machine.kill("server")
         machine.serve(resume=True)
         machine.finish()
-    end = latest_checkpoint(machine.run / "checkpoints", 1 << 40)
+    end = latest_checkpoint(machine.run / "checkpoints", machine.run / "metrics.jsonl")
     state, rows = end.federation, read_rows(machine.run / "metrics.jsonl")
     updates = sum(row.value for row in rows if (row.split, row.name) == ("train", "updates"))
     dropped = sum(row.value for row in rows if row.name == "dropped")

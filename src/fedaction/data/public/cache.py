@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.data.dataset import Issue
-from fedaction.data.files import cache_root, checksum, fingerprint, new_folder
+from fedaction.data.files import cache_root, checksum, digest_files, fingerprint, new_folder
 from fedaction.data.public.base import Listing, Reader
 from fedaction.data.public.pool import read_sources
 from fedaction.data.public.readers import reader as reader_called
@@ -64,6 +64,13 @@ def prepare_public(
             seal = {"made_by": made_by, "fingerprint": made_of, "checksums": _checksums(new / reader.name)}
             (new / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
     return place / reader.name
+
+
+def digest_public(reader: Reader, root: str | Path) -> str:
+    """What a public dataset is: the reader's version, and a digest of the files that it reads."""
+    root = Path(root).resolve()
+    listing = reader.find(root)
+    return f"{reader.version}:{digest_files(root, [*(source.path for source in listing.sources), *listing.inputs])}"
 
 
 def _check(reader: Reader, listing: Listing) -> None:

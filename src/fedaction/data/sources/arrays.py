@@ -15,7 +15,7 @@ from fedaction.data.client import ClientData
 from fedaction.data.clips.pool import pool_recordings
 from fedaction.data.clips.recordings import Held, Recordings
 from fedaction.data.clips.videos import Side, VideoSample, VideoSet
-from fedaction.data.files import open_npy
+from fedaction.data.files import digest_files, open_npy
 from fedaction.data.sources.base import Tell
 from fedaction.data.sources.video import RecordedSource
 from fedaction.federation.files import read_json
@@ -66,6 +66,11 @@ class ArraySource(RecordedSource):
                 )
             samples += [VideoSample(path, f"{side}/{n}", y, side) for n, y in zip(numbers, labels, strict=True)]
         return VideoSet("arrays", names, tuple(samples))
+
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`."""
+        folder = Path(self.arrays)
+        return {folder.name: digest_files(folder, [folder / "classes.json", *folder.glob("t*_*.npy")])}
 
     def cut(self, videos: VideoSet, seed: int, tell: Tell | None, whole: bool) -> ClientData:
         """See `RecordedSource.cut`."""

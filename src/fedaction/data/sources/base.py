@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,6 +40,25 @@ class Source(Settings):
 
         `tell` is called during work that takes long, with what is done and what there is.
         """
+
+    @abstractmethod
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """What the data are, by what they are read from: a run is resumed with the same ones, or not at all.
+
+        Of files it is `digest_files`: names, sizes and contents, not where they lie. It follows from what `load` with
+        this seed reads, but not from what becomes of that: other keys of the recipe decide it.
+        """
+
+
+def name_each(paths: Iterable[str]) -> list[str]:
+    """A name for each of some paths: its last part, and a number where an earlier one has it."""
+    names: list[str] = []
+    for path in paths:
+        name, number = Path(path).name, 2
+        while name in names:
+            name, number = f"{Path(path).name} ({number})", number + 1
+        names.append(name)
+    return names
 
 
 class PeopleSource(Source):

@@ -23,10 +23,16 @@ from fedaction.data.features import (
     take_features,
 )
 from fedaction.data.features.fewer import Fewer
+from fedaction.data.features.store import HEADER, VALUES, is_feature_store
+from fedaction.data.files import digest_files
+from fedaction.data.public.cache import digest_public
 from fedaction.data.public.readers import READERS
+from fedaction.data.signals.store import HEADER as SIGNALS_HEADER
+from fedaction.data.signals.store import VALUES as SIGNALS_VALUES
 from fedaction.data.signals.windows import WindowSet
-from fedaction.data.sources.base import PUBLIC, PeopleSource, SequenceSource, Tell, data_root
+from fedaction.data.sources.base import PUBLIC, PeopleSource, SequenceSource, Tell, data_root, name_each
 from fedaction.federation.settings import HOW
+from fedaction.stage import VERSION
 from fedaction.stage.modalities import stage_features
 
 
@@ -118,6 +124,11 @@ class FeatureSource(_Features, PeopleSource):
             seed=seed,
         )
 
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`."""
+        digests = [digest_place(path, "feature_root", self.feature_root) for path in self.feature_paths]
+        return dict(zip(name_each(self.feature_paths), digests, strict=True))
+
     def _features(self, path: str, tell: Tell | None) -> FeatureSet:
         if not path.startswith(PUBLIC):
             if not Path(path).exists():
@@ -138,6 +149,16 @@ def name_groups(sets: Sequence[FeatureSet | WindowSet], paths: Sequence[str]) ->
         name if own.count(name) == 1 else Path(path.removeprefix(PUBLIC)).name
         for name, path in zip(own, paths, strict=True)
     ]
+
+
+def digest_place(path: str, key: str, root: str) -> str:
+    """What lies at a path of stores of features or signals, or of a public dataset below the folder of a key."""
+    if path.startswith(PUBLIC):
+        name = path.removeprefix(PUBLIC)
+        folder = (SENSORS[name].folder if name in SENSORS else "") or name
+        return digest_public({**READERS, **SENSORS}[name], data_root(root, key, (folder,)) / folder)
+    names = (HEADER, VALUES) if is_feature_store(Path(path)) else (SIGNALS_HEADER, SIGNALS_VALUES)
+    return digest_files(Path(path), [Path(path) / name for name in names])
 
 
 def _how(path: Path) -> str:
@@ -192,3 +213,7 @@ class StageFeatureSource(_Features):
             cache=self.feature_cache or None,
             progress=tell,
         )
+
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`: the keys and the seed decide what a version of the stage makes."""
+        return {"the stage": f"version {VERSION}"}

@@ -20,3 +20,7 @@ class GivenSource(Source):
             "this run's clients were given by a program, and are not kept: resume it with that program, by the same "
             "fedaction.run(..., out=DIR)"
         )
+
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`."""
+        return {"the program's clients": self.given_sha256}

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from fedaction.data.client import ClientData
-from fedaction.data.public.cache import prepare_public
+from fedaction.data.public.cache import digest_public, prepare_public
 from fedaction.data.public.readers import READERS
 from fedaction.data.sources.base import SequenceSource, Tell, data_root
 from fedaction.data.store import clients_from_store
@@ -55,3 +55,8 @@ class PublicSource(SequenceSource):
             store = prepare_public(name, place / name, cache=self.public_cache or None, progress=tell)
             clients += clients_from_store(store, protocol=split, frames=self.frames, align=self.align, seed=seed)
         return clients
+
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`."""
+        place = data_root(self.public_root, "public_root", self.public_sets)
+        return {name: digest_public(READERS[name], place / name) for name in self.public_sets}

@@ -14,8 +14,8 @@ from fedaction.data.features import SENSORS, FeatureSet, clients_from_features, 
 from fedaction.data.features.store import is_feature_store
 from fedaction.data.signals.store import SignalSet, is_signal_store, load_signals
 from fedaction.data.signals.windows import WindowSet, window_recordings
-from fedaction.data.sources.base import PUBLIC, PeopleSource, Tell, data_root
-from fedaction.data.sources.features import name_groups
+from fedaction.data.sources.base import PUBLIC, PeopleSource, Tell, data_root, name_each
+from fedaction.data.sources.features import digest_place, name_groups
 from fedaction.federation.settings import HOW
 
 
@@ -83,6 +83,11 @@ class SignalSource(PeopleSource):
             scale=[self.signal_scale if isinstance(item, WindowSet) else "client" for item in sets],
             seed=seed,
         )
+
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`."""
+        digests = [digest_place(path, "signal_root", self.signal_root) for path in self.signal_paths]
+        return dict(zip(name_each(self.signal_paths), digests, strict=True))
 
     def _open(self, path: str) -> FeatureSet | WindowSet:
         if path.startswith(PUBLIC):

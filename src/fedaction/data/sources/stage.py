@@ -14,7 +14,7 @@ from fedaction.data.preprocess import normalise
 from fedaction.data.samples import in_memory
 from fedaction.data.sources.base import ClipSource, SequenceSource, Tell
 from fedaction.federation.settings import HOW
-from fedaction.stage import stage_federation
+from fedaction.stage import VERSION, stage_federation
 from fedaction.stage.footage import stage_video
 from fedaction.stage.scene import DOMAINS
 
@@ -52,6 +52,10 @@ class StageSource(SequenceSource):
             progress=tell,
         )
         return [_normalise(client, self.align) for client in raw]
+
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`: the keys and the seed decide what a version of the stage makes."""
+        return {"the stage": f"version {VERSION}"}
 
 
 class StageVideoSource(ClipSource):
@@ -125,6 +129,10 @@ class StageVideoSource(ClipSource):
             progress=tell,
         )
         return [self.describe(client) for client in clients]
+
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`: the keys and the seed decide what a version of the stage makes."""
+        return {"the stage": f"version {VERSION}"}
 
     def pool(self, seed: int, tell: Tell | None = None, *, whole: bool = False) -> ClientData:
         """See `ClipSource.pool`: what was filmed is as long as it is."""

@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedaction.data.client import ClientData
-from fedaction.data.sources.base import PeopleSource, SequenceSource, Tell
-from fedaction.data.store import clients_from_store
+from fedaction.data.files import digest_files
+from fedaction.data.sources.base import PeopleSource, SequenceSource, Tell, name_each
+from fedaction.data.store import FRAMES, HEADER, clients_from_store
 
 
 class StoreSource(SequenceSource, PeopleSource):
@@ -47,3 +48,9 @@ class StoreSource(SequenceSource, PeopleSource):
             seed=seed,
             progress=tell,
         )
+
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`."""
+        folders = [Path(path) for path in self.store_paths]
+        digests = [digest_files(folder, [folder / HEADER, folder / FRAMES]) for folder in folders]
+        return dict(zip(name_each(self.store_paths), digests, strict=True))

@@ -17,7 +17,8 @@ from fedaction.data.clips.pool import Choice, pool_videos
 from fedaction.data.clips.spec import ClipSpec
 from fedaction.data.clips.videos import VideoSet
 from fedaction.data.dataset import Issue
-from fedaction.data.sources.base import ClipSource, Tell, data_root
+from fedaction.data.files import digest_files, key_of
+from fedaction.data.sources.base import ClipSource, Tell, data_root, name_each
 from fedaction.federation.settings import HOW
 
 
@@ -148,6 +149,12 @@ class VideoSource(RecordedSource):
             clients.append(self.describe(replace(pool, info=replace(pool.info, id=Path(path).name))))
         return clients or super().load(seed, tell)
 
+    def fingerprint(self, seed: int) -> dict[str, str]:
+        """See `Source.fingerprint`."""
+        ones = [self.model_copy(update={"video_root": path, "video_paths": ()}) for path in self.video_paths]
+        names = name_each(self.video_paths) if ones else [self.video_set]
+        return {name: one._digest(seed) for name, one in zip(names, ones or [self], strict=True)}
+
     def list_videos(self, seed: int) -> VideoSet:
         """See `RecordedSource.list_videos`."""
         from fedaction.data.clips.datasets import video_set
@@ -177,6 +184,12 @@ class VideoSource(RecordedSource):
         )
         _warn_of([*videos.issues, *issues])
         return pool
+
+    def _digest(self, seed: int) -> str:
+        """Of one folder: its files, and what is said of each."""
+        samples = self.list_videos(seed).samples
+        said = [(s.name, s.label, s.split, s.person, s.group, s.camera) for s in samples]
+        return key_of({"files": digest_files(self._root(), (s.path for s in samples)), "samples": said})
 
     def _root(self) -> Path:
         if self.video_paths:
