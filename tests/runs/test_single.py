@@ -49,8 +49,9 @@ def frozen_bytes(joints: int) -> int:
 
 @dataclass
 class Listener:
-    """A `Progress` that remembers."""
+    """A `Progress` that remembers, and may stop the run by hand after a round."""
 
+    interrupt_after: int = 0
     said: list[str] = field(default_factory=list)
     rounds: list[int] = field(default_factory=list)
 
@@ -59,6 +60,8 @@ class Listener:
 
     def advance(self, label: str, done: int, value: float | None = None) -> None:
         self.rounds.append(done)
+        if done == self.interrupt_after:
+            raise KeyboardInterrupt
 
     def tell(self, message: str) -> None: ...
 
@@ -92,10 +95,12 @@ class Done:
         return {row.client: row.value for row in rows}
 
 
-def carry_out(folder: Path, clients: Mapping[str, ClientData] | None = None, **settings: Any) -> Done:
+def carry_out(
+    folder: Path, clients: Mapping[str, ClientData] | None = None, interrupt_after: int = 0, **settings: Any
+) -> Done:
     values = {"method": "fsar", "rounds": 2, "batch_size": 8, "lr": 0.05, "workers": 1, "keep_checkpoints": 99}
     recipe = parse_recipe({**values, **TINY, "report_samples": 1, **settings})
-    heard = Listener()
+    heard = Listener(interrupt_after)
     run = SingleRun(recipe, mixed_clients() if clients is None else clients, folder, heard)
     run.execute()
     return Done(run, folder, read_rows(folder / "metrics.jsonl"), heard)

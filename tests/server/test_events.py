@@ -130,16 +130,13 @@ def test_a_run_stopped_after_any_round_goes_on_to_the_same_bytes(tmp_path, metho
     whole = run(tmp_path / "whole", **settings)
     for stop in (1, 2, 3):
         folder = tmp_path / f"stopped-{stop}"
-        run(folder, **{**settings, "rounds": stop})
+        with pytest.raises(KeyboardInterrupt):
+            run(folder, **settings, interrupt_after=stop)
         state = load_checkpoint(folder / "checkpoints", f"round-{stop:06d}").federation
         assert state.flights and all(flight.span.finish >= state.time for flight in state.flights)
         run(folder, **settings)
         for name in ("metrics.jsonl", "checkpoints/round-000004.json", "checkpoints/round-000004.safetensors"):
-            one, other = ((home / name).read_bytes() for home in (whole.folder, folder))
-            if not name.endswith("metrics.jsonl"):
-                assert one == other, name
-            else:  # the shorter run was also tested at its end
-                assert {*one.splitlines()} <= {*other.splitlines()}
+            assert (whole.folder / name).read_bytes() == (folder / name).read_bytes(), name
 
 
 def test_a_checkpoint_holds_one_copy_of_a_model_that_many_were_sent(tmp_path):
