@@ -132,9 +132,11 @@ def test_arrays_that_make_no_sense_are_refused(tmp_path: Path, changes: dict[str
 def test_files_that_are_no_archive_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("hello")
     np.save(tmp_path / "single.npy", np.zeros(3))
-    for path in (tmp_path / "text.npz", tmp_path / "single.npy", tmp_path / "missing.npz"):
-        with pytest.raises(ValueError, match=r"cannot be read as an \.npz file"):
+    for path in (tmp_path / "text.npz", tmp_path / "single.npy"):
+        with pytest.raises(ValueError, match=r"is not an \.npz file"):
             inspect(path)
+    with pytest.raises(FileNotFoundError, match=r"missing\.npz"):
+        inspect(tmp_path / "missing.npz")
 
 
 def test_folder_round_trip_with_subjects(tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_layouts_from_files(tmp_path: Path) -> None:
     assert item.name == "stick" and item.edges == ((0, 1), (1, 2)) and item.centre == 1
     assert read_layout("kinect_v2") is KINECT_V2 and read_layout(item) is item
     for text, message in (
-        ("{", "not a JSON file"),
+        ("{", "not valid JSON"),
         ("[]", "must hold an object"),
         ('{"joints": ["a"]}', "needs"),
         ('{"name": "kinect_v2", "joints": ["a"], "edges": []}', "rename it"),

@@ -104,7 +104,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     for data, message in (
         (whole[:-40], "damaged: an element of .* reaches past the end"),
         (whole[:140] + bytes(40) + whole[180:], "damaged"),
-        (HEADER + squeezed(inner[:-80]), "damaged: an element of .* reaches past the end"),
+        (HEADER + squeezed(inner[:-80]), "damaged: a variable of 2456 bytes is cut short"),
         (HEADER + squeezed(inner.replace(shape, struct.pack("<ii", 2, 300))), r"300 numbers for shape \(2, 300\)"),
         (
             HEADER + squeezed(inner.replace(shape, struct.pack("<ii", -1, -300))),
@@ -124,11 +124,18 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_variable_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedaction.data.matlab._MOST_BYTES", 100_000)
+    monkeypatch.setattr("fedaction.federation.outside.UNPACKED", 100_000)
     path = tmp_path / "some.mat"
     path.write_bytes(HEADER + squeezed(variable("v", np.zeros((1, 20_000)))))
     assert path.stat().st_size < 1000
-    with pytest.raises(ValueError, match="cut short or has more than 100000 bytes"):
+    with pytest.raises(ValueError, match=r"unpacks to \d+ bytes, more than the 100000 allowed.*FEDACTION_LIMITS=2 "):
         read_matrix(path, "v")
+    path.write_bytes(HEADER + squeezed(variable("v", np.zeros((1, 20_000), np.uint8))))  # 20 kB, as float64 160 kB
+    with pytest.raises(ValueError, match="unpacks to 160000 bytes, more than the 100000 allowed"):
+        read_matrix(path, "v")
+    monkeypatch.setenv("FEDACTION_LIMITS", "2")
+    assert read_matrix(path, "v").shape == (1, 20_000)
+    monkeypatch.delenv("FEDACTION_LIMITS")
     path.write_bytes(HEADER + variable("v", np.zeros((1, 20_000))))
     with pytest.raises(ValueError, match="more than the 100000 allowed"):
         read_matrix(path, "v")

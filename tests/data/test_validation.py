@@ -1,11 +1,13 @@
-"""Who is kept out of training to choose."""
+"""Who is kept out of training to choose, and sites made smaller."""
 
 import pytest
 import torch
 
 from fedaction.data.client import ClientData, ClientInfo
-from fedaction.data.samples import Examples
-from fedaction.data.validation import hold_validation
+from fedaction.data.samples import Examples, in_memory
+from fedaction.data.validation import hold_validation, keep_share
+from fedaction.runs.recipe import parse_recipe
+from fedaction.runs.study import load_clients
 
 
 def client(name: str, train: Examples) -> ClientData:
@@ -75,3 +77,37 @@ def test_a_client_is_split_the_same_whoever_else_is_there():
         assert both(hold_validation([each], 0.3, seed=4)[0]) == both(held)
     chosen = {both(hold_validation([clients[0]], 0.1, seed)[0])[1][0] for seed in range(20)}
     assert len(chosen) > 3  # by the seed, not by the alphabet
+
+
+def test_a_smaller_site_has_its_share_of_each_class_and_one_sample_at_least():
+    whole = client("a", numbered(60))
+    shares = {share: keep_share(whole, share, seed=3) for share in (0.01, 0.1, 0.25, 1.0)}
+    counts = {share: torch.bincount(small.train.labels).tolist() for share, small in shares.items()}
+    assert counts == {0.01: [1, 1, 1], 0.1: [2, 2, 2], 0.25: [5, 5, 5], 1.0: [20, 20, 20]}
+    rows = [{int(v) for v in small.train.x} for small in shares.values()]  # type: ignore[union-attr]
+    assert rows[0] < rows[1] < rows[2] < rows[3] == set(range(60))
+    assert shares[0.1].info.samples == 6 and shares[0.1].test is whole.test
+    assert {int(v) for v in keep_share(whole, 0.1, seed=4).train.x} != rows[1]  # type: ignore[union-attr]
+
+
+def test_recordings_of_a_smaller_site_stay_whole():
+    rows = torch.arange(48)
+    clips = Examples(rows.float()[:, None], rows // 4 % 3, (), rows // 4)  # twelve recordings of four clips
+    small = keep_share(client("a", clips), 0.5, seed=0)
+    assert small.train.recording is not None
+    assert torch.bincount(small.train.recording).tolist().count(4) == 6 and len(small.train) == 24
+
+
+def test_a_recipe_makes_sites_smaller_and_leaves_their_test_alone():
+    stage = {"stage_clients": 3, "stage_train": [24], "stage_test": 6, "stage_actions": [3], "frames": 8}
+    recipes = [
+        parse_recipe({"method": "fedavg", **stage, "train_share": share, "unseen": "stage-2-kinect_v2"})
+        for share in (1.0, 0.25)
+    ]
+    whole, small = (load_clients(recipe) for recipe in recipes)
+    for name, own in small.items():
+        size = len(whole[name].train)
+        assert len(own.train) == own.info.samples
+        assert len(own.train) == size if name == "stage-2-kinect_v2" else 3 <= len(own.train) < size / 3
+        assert torch.equal(in_memory(own.test).x, in_memory(whole[name].test).x)
+    assert recipes[0].configuration() != recipes[1].configuration()

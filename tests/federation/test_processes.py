@@ -16,7 +16,7 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(text)
     words = [sys.executable, "program.py"]
     settings = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_program_without_a_guard_ends_and_says_what_to_write(tmp_path):

@@ -142,9 +142,9 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "noise.safetensors").write_bytes(b"\x00" * 100)
     for name, words in {
         "other": "not a model file; of a run.s checkpoint, use the run.s directory",
-        "text": "not JSON",
-        "noise": "cannot be read as a .safetensors file",
-        "missing": "cannot be read as a .safetensors file",
+        "text": "not valid JSON",
+        "noise": "is not a .safetensors file",
+        "missing": "cannot be read: ",
     }.items():
         for read in (load_model, read_card):
             with pytest.raises(ModelFileError, match=words):

@@ -122,5 +122,5 @@ def test_wrong_wishes(tmp_path, command):
         export_model(filled(ResNet3D(18, 2, 2)), CARD, tmp_path / "m")
     (tmp_path / "noise.safetensors").write_bytes(b"noise")
     result = command(tmp_path / "noise.safetensors")
-    assert result.exit_code == 2 and "cannot be read as a .safetensors file" in result.stderr
+    assert result.exit_code == 2 and "is not a .safetensors file" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["noise.safetensors"]

@@ -147,6 +147,20 @@ def test_the_command_names_actions_and_goes_past_broken_files(home, command):
     assert good.exit_code == 0 and all(name in good.stdout for name in CARD.classes)
 
 
+def test_an_unknown_codec_costs_one_video_and_half_a_video_is_said_to_be_half(home, command, tmp_path):
+    whole = record(tmp_path / "whole.avi", 60)
+    content = whole.read_bytes()
+    assert content.count(b"FMP4") == 2
+    (tmp_path / "odd.avi").write_bytes(content.replace(b"FMP4", b"QQQQ"))
+    (tmp_path / "half.avi").write_bytes(content[: len(content) // 2])
+    result = command(home / "model.safetensors", *(tmp_path / f"{name}.avi" for name in ("odd", "half", "whole")))
+    assert result.exit_code == 1 and "odd.avi is encoded in a way that is not known here" in result.stderr
+    assert [name for name in ("odd", "half", "whole") if f"{name}.avi  " in result.stdout] == ["half", "whole"]
+    said = " ".join(result.stderr.split())
+    assert "half.avi may be cut off or damaged: its header says 60 frames," in said and "whole.avi" not in said
+    assert command(home / "model.safetensors", whole).exit_code == 0
+
+
 def test_the_command_prints_json_lines(home, command):
     arguments = (home / "model.onnx", home / "broken.mp4", home / "long.mp4", "--json", "--every", "16")
     result = command(*arguments, "--top", "3")

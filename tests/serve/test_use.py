@@ -130,7 +130,7 @@ def test_skeletons(tmp_path):
     _, lines = predict_lines(tmp_path / "model.safetensors", store("store", FLORENCE_15, 15))
     assert len(lines) == 4 and lines[2]["file"].endswith("store: r2")
     result, lines = predict_lines(tmp_path / "model.safetensors", store("other", KINECT_V2, 25))
-    assert result.exit_code == 1 and "25 joints), the model takes 'florence_15' (15 joints)" in lines[0]["error"]
+    assert result.exit_code == 2 and "25 joints), the model takes 'florence_15' (15 joints)" in lines[0]["error"]
     on = (tmp_path / "model.safetensors", "--on", tmp_path / "store")
     result = run_command(evaluate_command, *on, "--json", "--out", tmp_path / "e")
     said = json.loads(result.stdout)

@@ -93,7 +93,7 @@ def test_profiles_from_a_file(tmp_path: Path):
         ("[a]\njitter = 0.1", "needs seconds_per_sample or seconds_per_epoch"),
         ("a = 1", "'a' is not a table"),
         ("", "names no device"),
-        ("[a", "cannot be read"),
+        ("[a", "not valid TOML"),
     ],
 )
 def test_bad_profiles_are_refused(tmp_path: Path, text: str, message: str):

@@ -10,12 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import uuid
+import sys
 import zipfile
 import zlib
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -23,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-_MOST_HEADER_BYTES = 256 * 2**20
+from fedaction.data.folders import clear_leftovers
+from fedaction.federation.outside import MOST_JSON, check_amount, check_size, most_unpacked, refuse_damage, shorten
+
 _CRC_BYTES = 4 * 2**20
 _CHECK_ROWS = 4096
 NPY_HEADER_BYTES = 128
@@ -45,26 +45,20 @@ class Header(BaseModel):
 AnyHeader = TypeVar("AnyHeader", bound=Header)
 
 
-def check_size(path: Path, most: int) -> None:
-    """Refuses a file of more than so many bytes."""
-    size = path.stat().st_size
-    if size > most:
-        raise ValueError(f"{path} has {size} bytes, more than the {most} allowed")
-
-
 def first_fault(error: ValidationError) -> str:
     """The place and the words of the first thing that a model refused."""
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {first['msg']}"
+    return f"{'.'.join(str(part) for part in first['loc']) or 'the file'}: {shorten(first['msg'])}"
 
 
 def read_header(path: Path, kind: type[AnyHeader], what: str) -> AnyHeader:
     """The JSON file of a store; `what` is what a message calls it."""
-    check_size(path, _MOST_HEADER_BYTES)
-    try:
-        header = kind.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise ValueError(f"{path} is not a valid {what}: {first_fault(error)}") from None
+    check_size(path, MOST_JSON)
+    with refuse_damage(path, f"a {what}"):
+        try:
+            header = kind.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise ValueError(f"{path} is not a valid {what}: {first_fault(error)}") from None
     if header.version != kind.current:
         raise ValueError(
             f"{path} has format version {header.version}; this release reads version {kind.current}{kind.remedy}"
@@ -96,46 +90,12 @@ def check_labels(labels: Sequence[int], classes: Sequence[str], where: object) -
 
 def refuse_existing(out: Path, overwrite: bool, is_known: bool, kind: str) -> None:
     """Refuses to write over anything but a store of a kind, and over such a store unless `overwrite` is set."""
+    if out.parent.is_dir():
+        clear_leftovers(out)
     if out.exists() and not is_known:
         raise FileExistsError(f"{out} is not a {kind}, so it is not overwritten: choose another folder")
     if out.exists() and not overwrite:
         raise FileExistsError(f"{out} exists already: choose another folder, or ask to overwrite it")
-
-
-def beside(out: Path) -> Path:
-    """A new hidden name in the same folder, to write under until all is written."""
-    return out.with_name(f".{out.name}.{uuid.uuid4().hex}")
-
-
-def move_into_place(new: Path, out: Path) -> None:
-    """Renames a finished folder to its place; what was there goes only once the new one stands."""
-    if not out.exists():
-        os.rename(new, out)
-        return
-    old = beside(out)
-    os.rename(out, old)
-    try:
-        os.rename(new, out)
-    except OSError:
-        os.rename(old, out)
-        raise
-    shutil.rmtree(old)
-
-
-@contextmanager
-def new_folder(out: Path, replace: bool = True) -> Generator[Path]:
-    """A folder to write to under a hidden name, which is renamed to `out` where the block ends without an error.
-
-    What is at `out` is replaced, or where it is not to be, an OSError.
-    """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    new = beside(out)
-    try:
-        new.mkdir()
-        yield new
-        (move_into_place if replace else os.rename)(new, out)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
 
 
 def checksum(path: Path) -> int:
@@ -158,30 +118,43 @@ def open_npy(path: Path, mode: Literal["r", "c"] = "r") -> npt.NDArray[Any]:
 
     With "c" it can be written to, as torch wants it, and the file never changes.
     """
-    try:
-        return np.asarray(np.lib.format.open_memmap(path, mode=mode))
-    except Exception as error:  # a damaged header is read by Python's own parser, which raises errors of many kinds
-        raise ValueError(f"{path} is damaged or is not a NumPy file: {error}") from None
+    check_size(path, sys.maxsize)  # of any size, but a file
+    with refuse_damage(path, "a NumPy file"):
+        array = np.asarray(np.lib.format.open_memmap(path, mode=mode))
+        _check_whole(array, path.stat().st_size)
+        return array
 
 
-def read_npz(
-    path: Path, names: Collection[str] | None = None, most: int | None = None
-) -> tuple[dict[str, npt.NDArray[Any]], tuple[str, ...]]:
+def read_npz(path: Path, names: Collection[str] | None = None) -> tuple[dict[str, npt.NDArray[Any]], tuple[str, ...]]:
     """The named arrays of an .npz file, or all, and the names of those that were not read.
 
-    Pickled objects are refused, and files that would unpack to more than `most` bytes.
+    Pickled objects are refused, and files whose named arrays would unpack to more than is allowed.
     """
-    try:
-        if most is not None:
-            with zipfile.ZipFile(path) as archive:
-                size = sum(member.file_size for member in archive.infolist())
-            if size > most:
-                raise ValueError(f"it unpacks to {size} bytes, more than the {most} allowed")
-        with np.load(path, allow_pickle=False) as arrays:
-            wanted = [name for name in arrays.files if names is None or name in names]
-            return {name: arrays[name] for name in wanted}, tuple(n for n in arrays.files if n not in wanted)
-    except Exception as error:  # of zip, zlib and NumPy's parser, of many kinds
-        raise ValueError(f"{path} cannot be read as an .npz file without pickled objects: {error}") from None
+    check_size(path, sys.maxsize)
+    with refuse_damage(path, "an .npz file without pickled objects"), zipfile.ZipFile(path) as archive:
+        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+        wanted = [name for name in members if names is None or name in names]
+        check_amount(sum(members[n].file_size for n in wanted), most_unpacked(path), path, "unpacks to")
+        arrays = {name: _read_member(archive, members[name]) for name in wanted}
+        return arrays, tuple(name for name in members if name not in arrays)
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    """One array. It has no more bytes than its file in the archive says that it unpacks to, and no fewer."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # NumPy writes no other
+        raise ValueError(f"{member.filename!r} is packed in a way that NumPy does not use")
+    with archive.open(member) as file:
+        array: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        _check_whole(array, member.file_size)
+        if file.read(1):  # at the end, the archive compares checksums
+            raise ValueError(f"{member.filename!r} goes on after its array")
+        return array
+
+
+def _check_whole(array: npt.NDArray[Any], size: int) -> None:
+    """Refuses an array of more values than its file has bytes: a header may name any number of values of no bytes."""
+    if array.size > size or max(array.shape, default=0) > size:
+        raise ValueError(f"its header says {array.shape}, for a file of {size} bytes")
 
 
 def check_finite(values: npt.NDArray[Any], where: object) -> None:

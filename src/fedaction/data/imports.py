@@ -7,7 +7,6 @@ skipped, and both are named. Units and axes are read off the body, and said.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from fedaction.data.files import read_npz, refuse_existing
 from fedaction.data.labelled import list_labelled
 from fedaction.data.layout import LAYOUTS, Layout
 from fedaction.data.poses import SUFFIXES, read_pose
+from fedaction.federation.outside import MOST_SETTINGS, parse_json, read_text
 
 _ARRAYS = ("x", "y", "lengths", "subjects", "classes")
 _NAMED = 10  # file names that a printed summary lists for each kind of issue; `Summary.issues` has all
@@ -188,10 +188,7 @@ def read_layout(layout: str | Path | Layout) -> Layout:
     path = Path(layout)
     if not path.is_file():
         raise ValueError(f"{str(layout)!r} is neither a layout ({', '.join(LAYOUTS)}) nor a JSON file")
-    try:
-        spec = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # neither UTF-8 nor JSON
-        raise ValueError(f"{path} is not a JSON file: {error}") from None
+    spec = parse_json(read_text(path, MOST_SETTINGS), path)
     if not isinstance(spec, dict):
         raise ValueError(f'{path} must hold an object with "joints" and "edges", not a {type(spec).__name__}')
     return store.parse_layout({"name": path.stem, **spec}, str(path))

@@ -10,6 +10,10 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fedaction.federation.outside import check_amount, shorten
+
+_MOST_JOINTS, _MOST_EDGES = 1000, 10_000  # that a description may have
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -86,21 +90,23 @@ class Layout:
         edges = spec.get("edges")
         if not isinstance(joints, list) or not isinstance(edges, list):
             raise ValueError('a layout needs "joints" (a list of names) and "edges" (a list of pairs)')
+        for what, many, most in (("joints", joints, _MOST_JOINTS), ("edges", edges, _MOST_EDGES)):
+            check_amount(len(many), most, "a layout", "has", what)
         names = tuple(str(j) for j in joints)
 
         def place(joint: object) -> int:
             if isinstance(joint, bool) or not isinstance(joint, int | str):
-                raise ValueError(f"a joint is given by name or by index, not by {joint!r}")
+                raise ValueError(f"a joint is given by name or by index, not by {shorten(repr(joint), 80)}")
             if isinstance(joint, int):
                 return joint
             if joint not in names:
-                raise ValueError(f"joint {joint!r} is not among the layout's joints: {', '.join(names)}")
+                raise ValueError(f"joint {joint!r} is not among the layout's joints: {shorten(', '.join(names))}")
             return names.index(joint)
 
         pairs: list[tuple[int, int]] = []
         for edge in edges:
             if not isinstance(edge, list | tuple) or len(edge) != 2:
-                raise ValueError(f"an edge joins two joints; got {edge!r}")
+                raise ValueError(f"an edge joins two joints; got {shorten(repr(edge), 80)}")
             pairs.append((place(edge[0]), place(edge[1])))
         return cls(str(spec.get("name", "custom")), names, tuple(pairs), place(spec.get("centre", 0)))
 

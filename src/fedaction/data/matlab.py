@@ -7,6 +7,7 @@ over. Files saved with `-v7.3` are HDF5 and are refused.
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 import zlib
@@ -16,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.files import check_size
+from fedaction.federation.outside import check_amount, check_size, most_unpacked, refuse_damage, shorten
 
 _HEADER_BYTES = 128
-_MOST_BYTES = 512 * 2**20  # of a file, and of any one variable after decompression
+_MOST_BYTES = 512 * 2**20  # of a file
+_NAMED = 20  # variables that a message lists
 _MATRIX, _COMPRESSED = 14, 15
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _FIRST_NUMERIC, _LAST_NUMERIC = 6, 15  # array classes: double, single, and integers of 8 to 64 bits
@@ -33,7 +35,12 @@ def read_matrix(path: Path, variable: str) -> npt.NDArray[np.float64]:
     ValueError.
     """
     check_size(path, _MOST_BYTES)
-    data = path.read_bytes()
+    with refuse_damage(path, "a MATLAB 5 file"):
+        return _read(path, variable)
+
+
+def _read(path: Path, variable: str) -> npt.NDArray[np.float64]:
+    data, most = path.read_bytes(), most_unpacked(path)
     if data[:4] == b"\x89HDF" or data[:10] == b"MATLAB 7.3":
         raise ValueError(f"{path} is a MATLAB 7.3 (HDF5) file: save it again in MATLAB without '-v7.3'")
     marks = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}
@@ -41,22 +48,20 @@ def read_matrix(path: Path, variable: str) -> npt.NDArray[np.float64]:
     if order is None:
         raise ValueError(f"{path} is not a MATLAB 5 file: its header does not end in a version and a byte order")
     names: list[str] = []
-    try:
-        for kind, body in _elements(data[_HEADER_BYTES:], order):
-            if kind == _COMPRESSED:
-                kind, body = next(_elements(_inflate(body), order))
-            if kind != _MATRIX:
-                continue
-            name, array = _matrix(body, order)
-            if name == variable and array is not None:
-                return array
-            names.append(name)
-    except (struct.error, zlib.error, StopIteration, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error or type(error).__name__}") from None
-    raise ValueError(f"{path} has no array of numbers called {variable!r}; it has {', '.join(names) or 'nothing'}")
+    for kind, body in _elements(memoryview(data)[_HEADER_BYTES:], order):
+        if kind == _COMPRESSED:
+            kind, body = _inflate(body, order, most, path)
+        if kind != _MATRIX:
+            continue
+        name, numeric, parts = _head(body, order)
+        if name == variable and numeric:
+            return _values(name, parts, order, most, path)
+        names.append(name)
+    has = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    raise ValueError(f"{path} has no array of numbers called {variable!r}; it has {shorten(has) or 'nothing'}")
 
 
-def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
     """(type, contents) of the data elements laid end to end."""
     place = 0
     while place < len(data):
@@ -71,25 +76,45 @@ def _elements(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
         yield kind, data[first : first + count]
 
 
-def _inflate(body: bytes) -> bytes:
+def _inflate(body: memoryview, order: str, most: int, path: Path) -> tuple[int, memoryview]:
+    """The element that is packed in another: its own beginning says how large it is, and no more is unpacked."""
     stream = zlib.decompressobj()
-    data = stream.decompress(body, _MOST_BYTES)
-    if not stream.eof:
-        raise ValueError(f"a variable is cut short or has more than {_MOST_BYTES} bytes")
-    return data
+    kind, count = struct.unpack_from(f"{order}II", stream.decompress(body, 8))
+    check_amount(count, most, path, "unpacks to")
+    data = stream.decompress(stream.unconsumed_tail, count) if count else b""
+    if len(data) < count:
+        raise ValueError(f"a variable of {count} bytes is cut short")
+    return kind, memoryview(data)
 
 
-def _matrix(body: bytes, order: str) -> tuple[str, npt.NDArray[np.float64] | None]:
-    """A matrix element's name, and its values where it is a full real array of numbers."""
+def _head(body: memoryview, order: str) -> tuple[str, bool, Iterator[tuple[int, memoryview]]]:
+    """A matrix element's name, whether it is a full real array of numbers, and its parts from the sizes on."""
     parts = _elements(body, order)
-    flags = struct.unpack_from(f"{order}I", next(parts)[1])[0]
-    _, sizes = next(parts)
-    name = next(parts)[1].decode("latin-1")
-    if not _FIRST_NUMERIC <= flags & 0xFF <= _LAST_NUMERIC or flags & _COMPLEX:
-        return name, None
+    flags = struct.unpack_from(f"{order}I", _next(parts)[1])[0]
+    sizes = _next(parts)
+    name = bytes(_next(parts)[1]).decode("latin-1")
+    numeric = _FIRST_NUMERIC <= flags & 0xFF <= _LAST_NUMERIC and not flags & _COMPLEX
+    return name, numeric, itertools.chain([sizes], parts)
+
+
+def _values(
+    name: str, parts: Iterator[tuple[int, memoryview]], order: str, most: int, path: Path
+) -> npt.NDArray[np.float64]:
+    """A matrix element's array."""
+    _, sizes = _next(parts)
     shape = struct.unpack(f"{order}{len(sizes) // 4}i", sizes)
-    kind, numbers = next(parts)
+    kind, numbers = _next(parts)
+    if kind not in _NUMBERS:
+        raise ValueError(f"variable {name!r} has numbers of the unknown kind {kind}")
     values = np.frombuffer(numbers, dtype=np.dtype(f"{order}{_NUMBERS[kind]}"))
     if min(shape, default=-1) < 0 or math.prod(shape) != values.size:
         raise ValueError(f"variable {name!r} has {values.size} numbers for shape {shape}")
-    return name, values.reshape(shape, order="F").astype(np.float64)
+    check_amount(8 * values.size, most, path, "unpacks to")
+    return values.reshape(shape, order="F").astype(np.float64, copy=False)
+
+
+def _next(parts: Iterator[tuple[int, memoryview]]) -> tuple[int, memoryview]:
+    part = next(parts, None)
+    if part is None:
+        raise ValueError("a variable ends too early")
+    return part

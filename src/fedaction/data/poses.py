@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from array import array as numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -11,14 +11,16 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.files import check_size, open_npy
+from fedaction.data.files import open_npy
 from fedaction.data.layout import Layout
+from fedaction.data.text import parse_number, read_lines
+from fedaction.federation.outside import check_size, parse_json, refuse_damage
 
 SUFFIXES = (".npy", ".csv", ".txt", ".json")
 _NUMBER = re.compile(r"[-+]?\.?\d|[-+]?(nan|inf)$|$", re.IGNORECASE)  # an empty cell is a missing number
 _COLUMN = re.compile(r"(?P<joint>.*?)[ _.:-]*(?P<axis>[xyzXYZ])")
 _AXES = "xyz"
-_MOST_BYTES = 512 * 2**20
+_MOST_TEXT, _MOST_JSON = 64 * 2**20, 8 * 2**20  # bytes of a file; its numbers take 8 and 75 times as much memory
 _LISTS = ("frames", "keypoints", "skeletons", "poses")  # what may hold the frames of a JSON file
 _POINTS = ("joints", "keypoints", "pose", "points")  # what may hold the joints of a frame
 
@@ -32,14 +34,10 @@ def read_pose(path: Path, coordinates: int, layout: Layout | None) -> npt.NDArra
         layout: whose joints names are matched to; None: names are not read.
     """
     suffix = path.suffix.lower()
-    if suffix == ".npy":
-        array = open_npy(path)
-        array = array[None] if array.ndim == 3 else array
-        if array.ndim != 4 or array.dtype.kind not in "fiu" or array.shape[3] not in (2, 3) or len(array) < 1:
-            raise ValueError(f"{array.dtype} {array.shape} is not (T, V, C) or (M, T, V, C) with C 2 or 3")
-        return array
-    check_size(path, _MOST_BYTES)
-    return _read_json(path, coordinates, layout) if suffix == ".json" else _read_text(path, coordinates, layout)
+    with refuse_damage(path, "a recording"):
+        if suffix == ".npy":
+            return _read_array(path)
+        return _read_json(path, coordinates, layout) if suffix == ".json" else _read_text(path, coordinates, layout)
 
 
 def plain_name(joint: str) -> str:
@@ -55,26 +53,38 @@ def plain_name(joint: str) -> str:
     return words
 
 
+def _read_array(path: Path) -> npt.NDArray[Any]:
+    array = open_npy(path)
+    array = array[None] if array.ndim == 3 else array
+    if array.ndim != 4 or array.dtype.kind not in "fiu" or array.shape[3] not in (2, 3) or len(array) < 1:
+        raise ValueError(f"{array.dtype} {array.shape} is not (T, V, C) or (M, T, V, C) with C 2 or 3")
+    return array
+
+
 def _read_text(path: Path, coordinates: int, layout: Layout | None) -> npt.NDArray[Any]:
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    rows = [re.split(r"\s*[,;]\s*|\s+", line.strip()) for line in lines if line.strip()]
     names: list[str] = []
-    if rows and not any(_NUMBER.match(cell) for cell in rows[0]):
-        names, rows = rows[0], rows[1:]
-    widths = sorted({len(row) for row in rows})
-    if names and layout is not None and (places := _find_columns(names, layout)):
-        if widths != [len(names)]:
-            raise ValueError(f"rows have {widths} cells, where the first line names {len(names)} columns")
-        count = len(places) // len(layout)
-        cells = np.array([[row[place] or "nan" for place in places] for row in rows]).astype(np.float64)
-        return cells.reshape(1, len(rows), len(layout), count)
-    if layout is not None and _is_joint_per_row(widths, len(rows), coordinates, layout):
-        points = np.array([row[:coordinates] for row in rows]).astype(np.float64)
-        return points.reshape(1, -1, len(layout), coordinates)
-    if len(widths) != 1 or widths[0] % coordinates:
-        raise ValueError(f"rows have {widths} numbers; expected one multiple of {coordinates}")
-    numbers = np.array([[cell or "nan" for cell in row] for row in rows]).astype(np.float64)
-    return numbers.reshape(1, len(rows), -1, coordinates)
+    places: list[int] = []  # of named columns
+    values, rows, widths = numbers("d"), 0, dict[int, None]()
+    for number, line in enumerate(read_lines(path, _MOST_TEXT)):
+        row = re.split(r"\s*[,;]\s*|\s+", line.strip())
+        if not number and not any(_NUMBER.match(cell) for cell in row):
+            names, places = row, _find_columns(row, layout) if layout is not None else []
+            continue
+        rows, widths[len(row)] = rows + 1, None
+        if places and len(row) != len(names):
+            raise ValueError(f"rows have {len(row)} cells, where the first line names {len(names)} columns")
+        if len(widths) > 2:
+            raise ValueError(f"rows have {sorted(widths)} numbers; expected one multiple of {coordinates}")
+        # What stands behind the coordinates of one joint is a confidence, or a word.
+        cells = row[:coordinates] if len(row) == coordinates + 1 else row
+        values.extend(parse_number(cell or "nan") for cell in ([row[place] for place in places] or cells))
+    if places and layout is not None:
+        return np.array(values).reshape(1, rows, len(layout), len(places) // len(layout))
+    if layout is not None and _is_joint_per_row(list(widths), rows, coordinates, layout):
+        return np.array(values).reshape(1, -1, len(layout), coordinates)
+    if len(widths) != 1 or next(iter(widths)) % coordinates:
+        raise ValueError(f"rows have {sorted(widths)} numbers; expected one multiple of {coordinates}")
+    return np.array(values).reshape(1, rows, -1, coordinates)
 
 
 def _is_joint_per_row(widths: Sequence[int], rows: int, coordinates: int, layout: Layout) -> bool:
@@ -104,10 +114,8 @@ def _find_columns(names: Sequence[str], layout: Layout) -> list[int]:
 
 
 def _read_json(path: Path, coordinates: int, layout: Layout | None) -> npt.NDArray[Any]:
-    try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is not a JSON file: {error}") from None
+    check_size(path, _MOST_JSON)
+    found: Any = parse_json(path.read_bytes(), path)
     if isinstance(found, dict):
         held = cast("dict[str, Any]", found)
         key = next((key for key in _LISTS if isinstance(held.get(key), list)), None)

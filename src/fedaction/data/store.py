@@ -15,7 +15,6 @@ shape and type, so that a damaged or foreign file is refused before any of it is
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,11 +28,13 @@ from pydantic import Field
 from fedaction.data import files, partition
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.dataset import Issue, Kind, StoredDataset, count_issues
+from fedaction.data.folders import NewFolder
 from fedaction.data.holdout import HoldOut, choose_held_out
 from fedaction.data.inputs import skeleton_input
 from fedaction.data.layout import LAYOUTS, Layout
 from fedaction.data.preprocess import mend, prepare
 from fedaction.data.samples import Examples
+from fedaction.federation.outside import refuse_damage
 from fedaction.federation.seeds import derive
 
 VERSION = 2
@@ -92,18 +93,18 @@ class StoreWriter:
         )
         self._joints = len(layout)
         self._coordinates = 0  # not known before the first sample
-        self._new = files.beside(self._out)
-        self._out.parent.mkdir(parents=True, exist_ok=True)
-        self._new.mkdir()
-        self._file = (self._new / FRAMES).open("wb")
+        self._new = NewFolder(self._out)
+        self._file = self._new.open(FRAMES)
         self._file.write(bytes(files.NPY_HEADER_BYTES))
 
     def __enter__(self) -> StoreWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
-        shutil.rmtree(self._new, ignore_errors=True)
+        try:
+            self._file.close()
+        finally:  # a full disk says so once more
+            self._new.remove()
 
     def __len__(self) -> int:
         return len(self._header.lengths)
@@ -152,9 +153,9 @@ class StoreWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        files.write_header(self._new / HEADER, header)
-        load(self._new)
-        files.move_into_place(self._new, self._out)
+        files.write_header(self._new.path / HEADER, header)
+        load(self._new.path)
+        self._new.put_in_place()
 
 
 def save(dataset: StoredDataset, out: str | Path, *, overwrite: bool = False) -> None:
@@ -207,10 +208,8 @@ def load(path: str | Path) -> StoredDataset:
 
 def parse_layout(spec: dict[str, object], where: str) -> Layout:
     """A layout from its description; one that takes a built-in layout's name must be that layout."""
-    try:
+    with refuse_damage(where, "a layout"):
         layout = Layout.from_dict(spec)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{where}: {error}") from None
     if LAYOUTS.get(layout.name, layout) != layout:
         raise ValueError(
             f"{where}: the layout is called {layout.name!r} but differs from the built-in one: rename it"

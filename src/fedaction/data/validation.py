@@ -1,4 +1,4 @@
-"""Validation samples: training people whom nobody trains on, so that the test has nothing to choose."""
+"""Training samples that are not trained on: validation people, so that the test has nothing to choose, or a share."""
 
 from __future__ import annotations
 
@@ -45,6 +45,24 @@ def _hold(client: ClientData, share: float, seed: int) -> ClientData:
     rest = (~away).nonzero().flatten()
     info = replace(client.info, samples=len(rest))
     return replace(client, info=info, train=train.pick(rest), validation=train.pick(rows))
+
+
+def keep_share(client: ClientData, share: float, seed: int) -> ClientData:
+    """The client with a share, 0 to 1, of its training samples of each class, rounded, but one of each at least.
+
+    Where samples are clips, of each class whole recordings. A smaller share is part of a larger one.
+    """
+    train, name = client.train, client.info.id
+    group = torch.arange(len(train)) if train.recording is None else train.recording
+    numbers, which = group.unique(return_inverse=True)
+    labels = train.labels.new_zeros(len(numbers)).index_copy_(0, which, train.labels)
+    order = torch.randperm(len(numbers), generator=generator(seed, "share", name))
+    kept = torch.zeros(len(numbers), dtype=torch.bool)
+    for label in labels.unique():
+        own = order[labels[order] == label]
+        kept[own[: max(round(share * len(own)), 1)]] = True
+    rows = kept[which].nonzero().flatten()
+    return replace(client, info=replace(client.info, samples=len(rows)), train=train.pick(rows))
 
 
 def _whole(of: Sequence[Hashable], groups: Sequence[Hashable], share: float) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO, cast
 
 from filelock import FileLock, Timeout
 
+from fedaction.federation.outside import parse_json, read_text
 from fedaction.federation.processes import refuse_in_import
 
 
@@ -21,18 +23,31 @@ from fedaction.federation.processes import refuse_in_import
 def open_atomically(path: Path) -> Generator[BinaryIO]:
     """A file to write beside, which is flushed to disk and then renamed to its place.
 
-    A reader, or a run after a crash, never sees half of it; where writing fails, nothing has changed.
+    A reader, or a run after a crash, never sees half of it; where writing fails, nothing has changed, and the error
+    names the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        with name_file(path):
+            with beside.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def name_file(path: Path) -> Generator[None]:
+    """An error of the operating system says which file it is about: that of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        raise
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -43,6 +58,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 SHA256 = "sha256"
 """The key of a sealed JSON file's own hash."""
+_MOST_OWN = 512 * 2**20  # bytes of a JSON file of a run: evidence of ten thousand clients is large
 LOCK = ".lock"
 """The file of a folder that is locked; it stays, and that it is there means nothing."""
 
@@ -112,19 +128,7 @@ def _hash(value: Mapping[str, Any]) -> str:
 
 def read_json(path: Path) -> Any:
     """A JSON file's value; a broken file is an error that names it."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
-
-
-def is_readable(path: Path) -> bool:
-    """Whether a file is there, and holds a JSON object that is as it was written."""
-    try:
-        read_sealed_json(path)
-    except (OSError, ValueError):
-        return False
-    return True
+    return parse_json(read_text(path, _MOST_OWN), path)
 
 
 @contextmanager
@@ -139,7 +143,7 @@ def lock_path(place: Path) -> Generator[None]:
         warnings.warn(f"another process is making {place}: waiting for it", stacklevel=4)
         lock.acquire()
     try:
-        for left in place.parent.glob(f".{place.name}.*/"):  # by a process that was killed
+        for left in place.parent.glob(f".{glob.escape(place.name)}.*/"):  # by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
@@ -149,20 +153,22 @@ def lock_path(place: Path) -> Generator[None]:
 @contextmanager
 def take_folder(parent: Path, name: str) -> Generator[Path]:
     """A new folder NAME-1, NAME-2, ... that no other process has; it goes again if nothing was written in it."""
-    number = 1
-    while True:
-        parent.mkdir(parents=True, exist_ok=True)
-        folder = parent / f"{name}-{number}"
-        try:
-            folder.mkdir()
-            break
-        except FileExistsError:
-            number += 1
-        except FileNotFoundError:  # somebody else found the parent empty, and removed it
-            continue
+    number, taken = 1, False
+    folder = parent / f"{name}-{number}"
     try:
+        while True:
+            parent.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir()
+                taken = True
+                break
+            except FileExistsError:
+                number += 1
+                folder = parent / f"{name}-{number}"
+            except FileNotFoundError:  # somebody else found the parent empty, and removed it
+                continue
         yield folder
     finally:
-        with suppress(OSError):  # those that are not empty stay
-            folder.rmdir()
-            parent.rmdir()
+        for path in (folder, parent) if taken else (parent,):
+            with suppress(OSError):  # those that are not empty stay
+                path.rmdir()

@@ -25,6 +25,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_MEMORY = (
+    "allocate memory",
+    "out of memory",
+    "can't start new thread",
+    "storage size calculation overflowed",
+    "too large to convert",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory has run out: Python's own, or torch's on a CPU or a GPU, by its words."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError | OverflowError) and any(words in str(error) for words in _MEMORY)
+
+
 def in_order(jobs: Iterable[Callable[[], _T]], workers: int = 0) -> Iterator[_T]:
     """Results of jobs, in their order, by threads that are a few ahead of the one that is waited for.
 
@@ -75,8 +91,12 @@ def refuse_in_import() -> None:
 
 @contextmanager
 def worker_pool(workers: int) -> Generator[ProcessPoolExecutor]:
-    """Processes that start afresh and end with this one; what they have not begun when the block ends is dropped."""
+    """Processes that start afresh and end with this one; what they have not begun when the block ends is dropped.
+
+    Where somebody stops this process, what they have begun is dropped, too: nobody waits for it.
+    """
     refuse_in_import()
+    others = {child.pid for child in multiprocessing.active_children()}
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=start_worker)
     try:
         yield pool
@@ -84,5 +104,10 @@ def worker_pool(workers: int) -> Generator[ProcessPoolExecutor]:
         raise ChildProcessError(
             f"a worker process has died, see what it wrote: perhaps memory ran out (use fewer workers), or {_GUARD}"
         ) from None
+    except (KeyboardInterrupt, SystemExit):
+        for child in multiprocessing.active_children():
+            if child.pid not in others:
+                child.terminate()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -12,6 +12,9 @@ from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from fedaction.federation.outside import shorten
+from fedaction.federation.words import is_text
+
 
 class Settings(BaseModel):
     """Keys of a recipe: frozen and validated; unknown keys are refused."""
@@ -39,6 +42,7 @@ class Settings(BaseModel):
         }
 
 
+_MOST_WHOLE = 2**63
 HOW: dict[str, JsonValue] = {"decides": False}
 """The mark of a key that says how a run is carried out or kept: `Field(0, json_schema_extra=HOW)`."""
 FILE: dict[str, JsonValue] = {"decides": "contents"}
@@ -85,6 +89,7 @@ def parse_settings(
         kinds_of_key = [kind.model_fields[key].annotation for kind in kinds.values() if key in kind.model_fields]
         if isinstance(values[key], bool) and bool not in kinds_of_key:  # which pydantic would take for 0 or 1
             raise RecipeError(f"{origin}: {key} is not a yes-or-no key (got {str(values[key]).lower()})")
+        _check_value(values[key], f"{origin}: {key}")
     parsed: dict[str, Settings] = {}
     for name, kind in kinds.items():
         try:
@@ -92,6 +97,15 @@ def parse_settings(
         except ValidationError as error:
             raise RecipeError(f"{origin}: {explain(error)}") from None
     return parsed
+
+
+def _check_value(value: Any, where: str) -> None:
+    """Refuses whole numbers that no tensor, seed or counter could hold, and words that no recipe could say."""
+    for item in cast("list[Any]", value) if isinstance(value, list | tuple) else [value]:
+        if isinstance(item, str) and not is_text(item):
+            raise RecipeError(f"{where} = {item!r} is not text in UTF-8, which recipes are written in")
+        if isinstance(item, int) and abs(item) >= _MOST_WHOLE:
+            raise RecipeError(f"{where} must be below 2^63, got a number of {item.bit_length()} bits")
 
 
 def check_choice(values: Mapping[str, Any], key: str, choices: Mapping[str, object], origin: str) -> None:
@@ -116,7 +130,7 @@ def explain(error: ValidationError) -> str:
         branch = re.compile(r"(literal|tuple|float)\b.*|int")  # of a key that may be one of several types
         where = ".".join(str(part) for part in item["loc"] if not branch.fullmatch(str(part)))
         absent = item["type"] == "missing" and len(item["loc"]) == 1  # then the input is the whole recipe
-        given = "" if absent else f" (got {item['input']!r})"
+        given = "" if absent else f" (got {shorten(repr(item['input']), 200)})"
         lines.append(f"{where}: {item['msg']}{given}")
     return "; ".join(lines)
 

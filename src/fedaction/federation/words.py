@@ -13,6 +13,11 @@ def quote(text: str, most: int = LONGEST_TEXT) -> str:
     return plain if len(text) <= most else f"{plain}... ({len(text)} characters)"
 
 
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can say it; a name that a disk has in another encoding may not be such."""
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def amount(number: float) -> str:
     """An amount of bytes for people."""
     for unit in ("B", "kB", "MB", "GB"):

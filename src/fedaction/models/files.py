@@ -22,12 +22,13 @@ from typing import Annotated, Any, cast, get_type_hints
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from fedaction.data.inputs import Input, clip_input
 from fedaction.federation.files import write_atomically
+from fedaction.federation.outside import parse_json, refuse_damage
 from fedaction.federation.seeds import generator
 from fedaction.models.program import MOST_CHARACTERS, Graph, Program, ProgramError, record
 from fedaction.models.resnet3d import ResNet3D
@@ -156,16 +157,23 @@ def save_tensors(
         if tensor.is_floating_point() and not torch.isfinite(tensor).all() and not name.startswith("constant."):
             raise ModelFileError(f"{name!r} has values that are not finite; nothing was written to {path}")
     metadata = {"format": FORMAT, **about, "card": card.model_dump()}
-    write_atomically(Path(path), save(kept, {KEY: json.dumps(metadata, allow_nan=False), **extra}))
+    write_atomically(Path(path), _order(save(kept, {KEY: json.dumps(metadata, allow_nan=False), **extra})))
+
+
+def _order(blob: bytes) -> bytes:
+    """A safetensors file whose metadata are in order: the library writes them in any, another in each process."""
+    length = int.from_bytes(blob[:8], "little")
+    header: dict[str, Any] = json.loads(blob[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight bytes
+    return len(text).to_bytes(8, "little") + text + blob[8 + length :]
 
 
 def read_card(path: str | Path) -> tuple[Card, dict[str, Any] | None]:
     """A model file's card and the arguments of a 3D ResNet, None of others; its tensors are not read."""
-    try:
-        with safe_open(path, "pt") as file:
-            return _metadata(path, file.metadata())
-    except (SafetensorError, OSError) as error:
-        raise ModelFileError(f"{path} cannot be read as a .safetensors file: {error}") from None
+    with refuse_damage(path, "a .safetensors file", ModelFileError), safe_open(path, "pt") as file:
+        return _metadata(path, file.metadata())
 
 
 def describe_resnet(path: str | Path) -> str:
@@ -190,12 +198,9 @@ def shape_resnet(text: str, origin: str) -> tuple[ResNet3D, Card]:
 
 def load_model(path: str | Path) -> tuple[ResNet3D | Program, Card]:
     """A model file's network and card; anything wrong with the file is a ModelFileError."""
-    try:
-        with safe_open(path, "pt") as file:
-            card, arguments = _metadata(path, file.metadata())
-            network = _program(path, file, card) if arguments is None else _resnet(path, file, arguments)
-    except (SafetensorError, OSError) as error:
-        raise ModelFileError(f"{path} cannot be read as a .safetensors file: {error}") from None
+    with refuse_damage(path, "a .safetensors file", ModelFileError), safe_open(path, "pt") as file:
+        card, arguments = _metadata(path, file.metadata())
+        network = _program(path, file, card) if arguments is None else _resnet(path, file, arguments)
     return network.eval(), card
 
 
@@ -248,7 +253,7 @@ def _metadata(path: str | Path, strings: dict[str, str] | None) -> tuple[Card, d
             "run's directory, or its model.safetensors or models/clients/*.safetensors"
         )
     try:
-        values = json.loads(text)
+        values = parse_json(text, f"{path} ({KEY!r} metadata)", ModelFileError)
         if isinstance(values, dict):
             if values.get("format") not in (1, FORMAT):
                 raise ModelFileError(f"{path} has format {values.get('format')!r}; this version reads 1 and {FORMAT}")
@@ -265,10 +270,6 @@ def _metadata(path: str | Path, strings: dict[str, str] | None) -> tuple[Card, d
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "metadata"
         raise ModelFileError(f"{path} is not a usable model file: {place}: {first['msg']}") from None
-    except RecursionError:
-        raise ModelFileError(f"{path} has {KEY!r} metadata that is nested too deeply") from None
-    except json.JSONDecodeError as error:
-        raise ModelFileError(f"{path} has {KEY!r} metadata that is not JSON: {error}") from None
     if metadata.arguments is None:
         return metadata.card, None
     arguments: dict[str, Any] = metadata.arguments.model_dump()

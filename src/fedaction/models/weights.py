@@ -17,15 +17,17 @@ from __future__ import annotations
 
 import pickle
 import re
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+
+from fedaction.federation.outside import check_amount, most_unpacked, refuse_damage, shorten
 
 _PREFIXES = ("module.", "backbone.", "model.", "network.")
 _INSIDE = ("state_dict", "model_state_dict", "model_state", "model", "network")
@@ -92,23 +94,14 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """A checkpoint file's tensors on the CPU, under the file's own names."""
     path = Path(path)
     if path.suffix == ".safetensors":
-        try:
+        with refuse_damage(path, "a .safetensors file", WeightsError):
             return load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise WeightsError(f"{path} cannot be read as a .safetensors file: {error}") from None
     if path.suffix not in _SUFFIXES:
         raise WeightsError(
             f"{path}: checkpoint files end in .safetensors, {', '.join(_SUFFIXES)}; rename it if it is one of these"
         )
-    try:
-        content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise WeightsError(
-            f"{path} holds more than tensors and plain values, and reading that could execute code, so it was not "
-            f"read ({str(error).splitlines()[0]}); where you trust it, save its state_dict() alone and load that"
-        ) from None
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
-        raise WeightsError(f"{path} cannot be read as a torch file: {error}") from None
+    with refuse_damage(path, "a torch file", WeightsError):
+        content = _load_plain(path)
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
@@ -118,6 +111,22 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     if others:
         raise WeightsError(f"{path}: {others[0]!r} is no tensor but {type(content[others[0]]).__name__}")
     return dict(content)
+
+
+def _load_plain(path: Path) -> Any:
+    """What torch has saved, if it is tensors and plain values."""
+    if zipfile.is_zipfile(path):  # torch packs nothing, but reads what is packed
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        check_amount(size, most_unpacked(path), path, "unpacks to", kind=WeightsError)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise WeightsError(
+            f"{path} holds more than tensors and plain values, and reading that could execute code, so it was not "
+            f"read ({shorten(str(error).splitlines()[0])}); where you trust it, save its state_dict() alone and load "
+            "that"
+        ) from None
 
 
 def own_name(name: str) -> str:

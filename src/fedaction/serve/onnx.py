@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from fedaction.federation.files import read_json
+from fedaction.federation.outside import describe, refuse_damage, shorten
 from fedaction.models.files import KEY, Card, ModelFileError
 
 OUTPUT = "logits"
@@ -49,9 +49,10 @@ def open_onnx(path: Path) -> tuple[Card, None, Callable[[npt.NDArray[Any]], npt.
         options.intra_op_num_threads = 1  # clips are looked at side by side instead
         session: Any = onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no base of their own
-        raise ModelFileError(f"{path} cannot be read as an ONNX model: {str(error).splitlines()[0]}") from None
+        raise ModelFileError(f"{path} cannot be read as an ONNX model: {describe(error)}") from None
     card = _card_of(path, session)
-    _check(path, session, card)
+    with refuse_damage(path, "an exported model", ModelFileError):
+        _check(path, session, card)
     name = input_name(card)
 
     def logits(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -61,13 +62,11 @@ def open_onnx(path: Path) -> tuple[Card, None, Callable[[npt.NDArray[Any]], npt.
 
 
 def _card_of(path: Path, session: Any) -> Card:
-    text = session.get_modelmeta().custom_metadata_map.get(KEY)
-    if text is None:
-        raise ModelFileError(f"{path} was not made by `fedaction export`: it does not say what it takes")
-    try:
+    with refuse_damage(path, "an exported model", ModelFileError):
+        text = session.get_modelmeta().custom_metadata_map.get(KEY)
+        if text is None:
+            raise ModelFileError(f"{path} was not made by `fedaction export`: it does not say what it takes")
         return Card.model_validate_json(json.dumps(json.loads(text)["card"]))
-    except (json.JSONDecodeError, KeyError, TypeError, ValidationError) as error:
-        raise ModelFileError(f"{path} has metadata that cannot be used: {error}; export the model again") from None
 
 
 def _check(path: Path, session: Any, card: Card) -> None:
@@ -78,4 +77,4 @@ def _check(path: Path, session: Any, card: Card) -> None:
         (OUTPUT, "tensor(float)", [len(card.classes)]),
     ]
     if actual != expected:
-        raise ModelFileError(f"{path} takes and gives {actual}, its card says {expected}")
+        raise ModelFileError(f"{path} takes and gives {shorten(actual)}, its card says {shorten(expected)}")

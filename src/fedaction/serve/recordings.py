@@ -34,7 +34,6 @@ from fedaction.data.signals.store import is_signal_store, load_signals
 from fedaction.serve.tables import read_columns
 
 Array = npt.NDArray[Any]
-_MOST_BYTES = 2**32  # of what an .npz file unpacks to
 _MOST_BODIES = 8  # that one recording may have; only the first of them are looked at
 _TEXT = (".csv", ".txt", ".tsv")
 
@@ -73,8 +72,7 @@ def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[
         form: how a file is to be read: the name of a public dataset's reader; empty: by its suffix.
     """
     path = Path(path)
-    if form and form not in {**READERS, **SENSORS}:
-        raise ValueError(f"no reader is called {form!r}; there are {', '.join([*READERS, *SENSORS])}")
+    check_form(form)
     if not path.exists():
         raise FileNotFoundError(f"there is no {path}")
     if store.is_store(path):
@@ -93,6 +91,12 @@ def list_recordings(path: str | Path, given: Input, form: str = "") -> Iterator[
             raise ValueError(f"{path} holds no files")
     else:
         yield from _from_file(path, given, form, None)
+
+
+def check_form(form: str) -> None:
+    """Refuses a name that is no public dataset's reader; "": by a file's suffix."""
+    if form and form not in {**READERS, **SENSORS}:
+        raise ValueError(f"no reader is called {form!r}; there are {', '.join([*READERS, *SENSORS])}")
 
 
 def _from_store(path: Path, given: Input) -> Iterator[Unread]:
@@ -164,7 +168,7 @@ def _fail(reason: str) -> tuple[Array, None]:
 def _array(path: Path) -> Array:
     if path.suffix.lower() == ".npy":
         return open_npy(path)
-    arrays, others = read_npz(path, ("x",), _MOST_BYTES)
+    arrays, others = read_npz(path, ("x",))
     if "x" not in arrays:
         raise ValueError(f"{path} has no array `x`; it has {', '.join(others) or 'none'}")
     return arrays["x"]
@@ -174,7 +178,7 @@ def _arrays_of(path: Path) -> tuple[Array, list[str] | None]:
     """An array and, of an .npz file with `y` (and `classes`) beside `x`, the label of every sample in it."""
     if path.suffix.lower() != ".npz":
         return _array(path), None
-    arrays, _ = read_npz(path, ("x", "y", "classes"), _MOST_BYTES)
+    arrays, _ = read_npz(path, ("x", "y", "classes"))
     if "x" not in arrays or "y" not in arrays:
         return _array(path), None
     x, y = arrays["x"], arrays["y"]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.files import check_size
+from fedaction.data.text import MOST_CELL, read_lines
+from fedaction.federation.outside import refuse_damage, shorten
 
 _MOST_BYTES = 256 * 2**20
-_MOST_CELL = 64  # characters; a number has fewer
 _TIME = {"t", "time", "timestamp", "seconds", "time_s", "time (s)"}
 
 
@@ -30,48 +31,57 @@ def read_columns(
             other columns there are; else it must have `count`, and may have one of times besides, by its name.
         what: what the columns are, for the message.
     """
-    check_size(path, _MOST_BYTES)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file") from None
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        raise ValueError(f"{path} is empty")
-    mark = next((mark for mark in (",", ";", "\t") if mark in lines[0]), None)
-    rows = [[cell.strip() for cell in (line.split(mark) if mark else line.split())] for line in lines]
-    header = None if any(_is_number(cell) for cell in rows[0]) else rows.pop(0)
-    widths = {len(row) for row in (rows if header is None else [header, *rows])}
-    if not rows or len(widths) != 1:
-        raise ValueError(f"{path} has rows of {sorted(widths)[:5]} cells; they must all have one number of them")
-    width, chosen, times = widths.pop(), None, None
+    with refuse_damage(path, "a table of numbers"):
+        lines = read_lines(path, _MOST_BYTES)
+        first = next(lines, None)
+        if first is None:
+            raise ValueError(f"{path} is empty")
+        mark = next((mark for mark in (",", ";", "\t") if mark in first), None)
+        begin = _split(first, mark)
+        header = None if any(_is_number(cell) for cell in begin) else begin
+        width = len(begin)
+        chosen, times = _choose(path, header, width, count, names, what)
+        columns = [*chosen, *([] if times is None else [times])]
+        values, rows = array("d"), 0
+        for row in itertools.chain([] if header else [begin], (_split(line, mark) for line in lines)):
+            rows += 1
+            if len(row) != width:
+                raise ValueError(f"{path} has rows of {width} and {len(row)} cells; they must all have as many")
+            values.extend(_number(path, rows, row[column]) for column in columns)
+        if not rows:
+            raise ValueError(f"{path} has no row of numbers")
+        table = np.array(values).reshape(rows, len(columns))
+        return table[:, : len(chosen)], None if times is None else _rate(table[:, -1])
+
+
+def _split(line: str, mark: str | None) -> list[str]:
+    return [cell.strip() for cell in (line.split(mark) if mark else line.split())]
+
+
+def _choose(
+    path: Path, header: Sequence[str] | None, width: int, count: int, names: Sequence[str], what: str
+) -> tuple[list[int], int | None]:
+    """The columns that are wanted, and that of times; see `read_columns`."""
+    times = None
     if header is not None:
         lower = [cell.strip("\"'").lower() for cell in header]
         times = next((place for place, cell in enumerate(lower) if cell in _TIME), None)
         wanted = [name.lower() for name in names]
         if wanted and set(wanted) <= set(lower):
-            chosen = [lower.index(name) for name in wanted]
-    if chosen is None:
-        chosen = [place for place in range(width) if place != times]
-        if len(chosen) != count:
-            has = f" ({', '.join(header[:12])})" if header else ""
-            need = f": {', '.join(names)}" if names else ""
-            raise ValueError(f"{path} has {width} columns{has}, the model takes {what or count}{need}")
-    values = _numbers(path, rows, chosen)
-    rate = None if times is None else _rate(_numbers(path, rows, [times])[:, 0])
-    return values, rate
+            return [lower.index(name) for name in wanted], times
+    chosen = [place for place in range(width) if place != times]
+    if len(chosen) != count:
+        has = f" ({shorten(', '.join(header[:12]))})" if header else ""
+        need = f": {', '.join(names)}" if names else ""
+        raise ValueError(f"{path} has {width} columns{has}, the model takes {what or count}{need}")
+    return chosen, times
 
 
-def _numbers(path: Path, rows: Sequence[Sequence[str]], columns: Sequence[int]) -> npt.NDArray[Any]:
-    out = np.empty((len(rows), len(columns)))
-    for place, row in enumerate(rows):
-        for position, column in enumerate(columns):
-            cell = row[column]
-            try:
-                out[place, position] = float(cell) if cell and len(cell) <= _MOST_CELL else np.nan
-            except ValueError:
-                raise ValueError(f"{path}: row {place + 1} has {cell[:40]!r} where a number should be") from None
-    return out
+def _number(path: Path, row: int, cell: str) -> float:
+    try:
+        return float(cell) if cell and len(cell) <= MOST_CELL else np.nan
+    except ValueError:
+        raise ValueError(f"{path}: row {row} has {cell[:40]!r} where a number should be") from None
 
 
 def _is_number(cell: str) -> bool:

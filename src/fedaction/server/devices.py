@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from fedaction.federation.clock import Device
+from fedaction.federation.outside import MOST_SETTINGS, parse_toml, read_text, refuse_damage
 from fedaction.federation.settings import RecipeError, Settings, explain, nearest
 
 
@@ -67,7 +67,7 @@ class _Profile(Settings):
     period: float = Field(86_400.0, gt=0)
     failure_rate: float = Field(0.0, ge=0, lt=1)
     vanishes: float = Field(0.0, ge=0)
-    count: int = Field(1, ge=1)
+    count: int = Field(1, ge=1, le=100_000)
 
     def device(self, name: str) -> Device:
         def rate(mbit: float) -> float:
@@ -102,10 +102,8 @@ def fleet_of(name: str) -> Fleet:
             f"devices = {name!r} is unknown{nearest(name, FLEETS)}; there are {', '.join(FLEETS)}, and your own as a "
             ".toml file"
         )
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RecipeError(f"devices: {path} cannot be read: {error}") from None
+    with refuse_damage(path, "a list of devices", RecipeError):
+        tables = parse_toml(read_text(path, MOST_SETTINGS, RecipeError), path, RecipeError)
     devices: list[Device] = []
     server: Device | None = None
     for kind, values in tables.items():

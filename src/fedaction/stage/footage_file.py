@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import JsonValue
 
-from fedaction.data.files import Header, check_columns, checksum, new_folder, open_npy, read_header, write_header
+from fedaction.data.files import Header, check_columns, checksum, open_npy, read_header, write_header
+from fedaction.data.folders import new_folder
 
 HEADER, CLIPS = "footage.json", "clips.npy"
 

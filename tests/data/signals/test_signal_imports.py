@@ -229,7 +229,7 @@ def test_a_source_without_labels_or_rate_says_what_to_give(tmp_path: Path) -> No
 
 
 def test_binary_and_endless_lines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "_MOST_LINE", 1000)
+    monkeypatch.setattr("fedaction.data.text.MOST_LINE", 1000)
     folder = _folder(tmp_path / "raw" / "walk")
     (folder / "a.csv").write_bytes(b"\xff\xfe\x00\x01" * 50)
     (folder / "b.csv").write_text("1," * 2000)
@@ -239,7 +239,9 @@ def test_binary_and_endless_lines_are_refused(tmp_path: Path, monkeypatch: pytes
     summary = import_signals(tmp_path / "raw", tmp_path / "out", options=SignalOptions(rate_hz=50))
     assert summary.recordings == 1 and summary.counts == {"unreadable": 4}
     where = {Path(issue.where).name: issue.detail for issue in summary.issues}
-    assert "not UTF-8" in where["a.csv"] and "1000 characters" in where["b.csv"] and "empty" in where["c.csv"]
+    assert (
+        "is not text in UTF-8" in where["a.csv"] and "1000 characters" in where["b.csv"] and "empty" in where["c.csv"]
+    )
 
 
 def test_blocks_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedaction.data.clips.boxes import check_boxes
+from fedaction.federation.outside import allow, describe, refuse_damage, shorten
+
 if TYPE_CHECKING:
     from av.container import InputContainer
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+MOST_PIXELS = 2**24
+"""Of a picture: twice 4K. A decoder may hold seventeen of them."""
 _PLAYLISTS = frozenset({"hls", "concat", "dash", "sdp"})  # would open other files
 
 
@@ -29,20 +34,25 @@ def quarter_turns(frame: VideoFrame) -> int:
 def open_video(path: Path, threads: int) -> Iterator[tuple[InputContainer, VideoStream]]:
     """A file and its first video stream; closed at the end, whatever happens."""
     av = pyav()
-    from av.error import FFmpegError
-
     if not path.is_file():
         raise VideoError(f"{path} is not a file")
     size = path.stat().st_size
     if not size:
         raise VideoError(f"{path} is empty")
+    with refuse_damage(path, "video", VideoError):
+        check_boxes(path, size, VideoError)
+    bounds = {"max_pixels": str(allow(MOST_PIXELS))}
     try:
         # As an absolute path and with one protocol, so that no name or playlist reaches another machine.
         # Metadata may be in any encoding, and nothing here needs it.
-        container = av.open(str(path.absolute()), metadata_errors="ignore", options={"protocol_whitelist": "file"})
-    except (FFmpegError, OSError, ValueError) as error:
+        container = av.open(
+            str(path.absolute()),
+            metadata_errors="ignore",
+            options={"protocol_whitelist": "file", **bounds},  # also of decoders: some frames tell what the file is
+        )
+    except Exception as error:
         raise VideoError(f"{path} ({size} bytes) cannot be opened as video: {_reason(error)}") from None
-    with container:
+    with refuse_damage(path, "video", VideoError), container:
         if _PLAYLISTS.intersection(container.format.name.split(",")):
             raise VideoError(f"{path} is a list of other files ({container.format.name}), not a video")
         streams = [s for s in container.streams.video if not s.disposition & s.disposition.attached_pic]
@@ -51,12 +61,10 @@ def open_video(path: Path, threads: int) -> Iterator[tuple[InputContainer, Video
             raise VideoError(f"{path} has no video stream, only {', '.join(kinds) or 'nothing'}")
         if getattr(streams[0], "codec_context", None) is None:
             raise VideoError(f"{path} is encoded in a way that is not known here: convert it, to H.264 for example")
-        try:
-            streams[0].codec_context.thread_count = threads
-            streams[0].codec_context.thread_type = "SLICE" if threads == 1 else "AUTO"
-            yield container, streams[0]
-        except (FFmpegError, OSError, RuntimeError) as error:
-            raise VideoError(f"{path} cannot be decoded: {_reason(error)}") from None
+        streams[0].codec_context.options = bounds
+        streams[0].codec_context.thread_count = threads
+        streams[0].codec_context.thread_type = "SLICE" if threads == 1 else "AUTO"
+        yield container, streams[0]
 
 
 def packets(container: InputContainer, stream: VideoStream) -> Iterator[Any]:
@@ -91,7 +99,7 @@ def decode_frames(container: InputContainer, stream: VideoStream) -> Iterator[Vi
 def _reason(error: Exception) -> str:
     """The first line of an error, without the file's name, which the message has already."""
     strerror = getattr(error, "strerror", None)
-    return str(strerror or error).splitlines()[0] if str(strerror or error) else type(error).__name__
+    return describe(error) if strerror is None else shorten(strerror)
 
 
 def pyav() -> Any:

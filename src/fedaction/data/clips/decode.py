@@ -7,6 +7,7 @@ file at a time in one thread: read several files in several threads instead.
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+_MOST_OF = 0.9  # of the frames that a header promises
 _WORTH_SEEKING = 100  # frames that would be decoded for nothing
 
 
@@ -86,17 +88,35 @@ def stream(
 ) -> Iterator[Pixels]:
     """All frames of a file, one after another, each (H, W, 3) uint8 and the caller's own.
 
-    The file is closed when the last frame has been given, or when the iterator is closed. `threads` decode, which
-    helps with a camera's stream; 0: one for each core. For the other arguments see `read_clips`.
+    A file that has far fewer than its header says is warned of at its end. It is closed when the last frame has been
+    given, or when the iterator is closed. `threads` decode, which helps with a camera's stream; 0: one for each core.
+    For the other arguments see `read_clips`.
     """
     path = Path(path)
-    painter, empty = Painter(path, short_side, crop), True
+    painter, count, seconds = Painter(path, short_side, crop), 0, None
     with open_video(path, threads) as (container, source):
         for frame in decode_frames(container, source):
-            empty = False
+            count, seconds = count + 1, frame.time
             yield painter.cut(painter(frame)).copy()
-        if empty:
+        if not count:
             raise VideoError(f"{path}: no frame of it can be decoded")
+        if fault := _find_end_missing(container, source, count, seconds):
+            warnings.warn(f"{path} may be cut off or damaged: {fault}", stacklevel=2)
+
+
+def _find_end_missing(container: InputContainer, source: VideoStream, count: int, seconds: float | None) -> str:
+    """What a file's header promises and its frames do not keep, in words; "": nothing worth a word.
+
+    Headers may be a little wrong, and often are: by a tenth they are not.
+    """
+    if source.frames:
+        few = count < _MOST_OF * source.frames
+        return f"its header says {source.frames} frames, {count} can be decoded" if few else ""
+    if container.duration is None or seconds is None:
+        return ""
+    says = container.duration / 1_000_000
+    few = says > 1 and seconds - (container.start_time or 0) / 1_000_000 < _MOST_OF * says - 1
+    return f"its header says {says:.1f} s, the last frame that can be decoded is at {seconds:.1f} s" if few else ""
 
 
 def read_clips(

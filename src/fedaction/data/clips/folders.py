@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -11,11 +10,22 @@ from typing import Literal
 import numpy as np
 
 from fedaction.data.clips.depth import read_depth
-from fedaction.data.clips.videos import SUFFIXES, Side, VideoSample, VideoSet, folder, relative, videos_below
+from fedaction.data.clips.videos import (
+    MOST_LIST,
+    SUFFIXES,
+    Side,
+    VideoSample,
+    VideoSet,
+    folder,
+    relative,
+    videos_below,
+)
 from fedaction.data.dataset import Issue
 from fedaction.data.features.clients import split as split_evenly
 from fedaction.data.public.files import NumberedFiles
 from fedaction.data.public.utd_mhad import CLASSES as UTD_CLASSES
+from fedaction.data.text import read_csv
+from fedaction.federation.outside import shorten
 
 _SPLITS: dict[str, Side] = {"train": "train", "val": "test", "validation": "test", "test": "test"}
 _DEPTH = NumberedFiles(
@@ -202,11 +212,11 @@ def _airtlab_actions(path: Path) -> dict[str, list[str]]:
     if not path.is_file():
         raise ValueError(f"there is no {path}, which says what the clips show; use the task 'violence', or get it")
     actions: dict[str, list[str]] = defaultdict(list)
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        for number, row in enumerate(csv.reader(file, delimiter=";"), 1):
-            if not row or (number == 1 and row[0].strip().upper() == "FILE"):
-                continue
-            if len(row) != 2:
-                raise ValueError(f"{path}, line {number}: expected <file>;<action>,<action>, found {';'.join(row)!r}")
-            actions[row[0].strip()] = [name.strip() for name in row[1].split(",") if name.strip()]
+    for number, row in read_csv(path, MOST_LIST, ";", errors="replace"):
+        if number == 1 and row[0].strip().upper() == "FILE":
+            continue
+        if len(row) != 2:
+            found = shorten(";".join(row), 80)
+            raise ValueError(f"{path}, line {number}: expected <file>;<action>,<action>, found {found!r}")
+        actions[row[0].strip()] = [name.strip() for name in row[1].split(",") if name.strip()]
     return actions

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedaction.data.clips.folders import split_folders
 from fedaction.data.clips.videos import (
+    MOST_LIST,
     Missing,
     Side,
     VideoSample,
@@ -21,6 +21,7 @@ from fedaction.data.clips.videos import (
     videos_below,
 )
 from fedaction.data.dataset import Issue
+from fedaction.data.text import read_csv
 
 _UCF_GROUP = re.compile(r"_(g\d+)_c\d+$")
 _HMDB_LIST = re.compile(r"(?P<action>.+)_test_split(?P<fold>[123])\.txt")
@@ -207,8 +208,7 @@ def _kinetics_lists(root: Path) -> list[Path]:
 
 
 def _header(path: Path) -> list[str]:
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        return next(csv.reader(file), [])
+    return next(read_csv(path, MOST_LIST, errors="replace"), (1, []))[1]
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -218,14 +218,13 @@ def _rows(path: Path) -> list[dict[str, str]]:
     if lacking:
         raise ValueError(f"{path} has no column {', '.join(lacking)}; Kinetics lists have {', '.join(_COLUMNS)}")
     rows: list[dict[str, str]] = []
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-        for number, row in enumerate(csv.DictReader(file), 2):
-            values = {name: (row[name] or "").strip() for name in _COLUMNS}
-            if values["split"] not in {"train", "test", *_VALIDATION} or not values["label"]:
-                raise ValueError(f"{path}, line {number}: no label, or a split that is not train, validate or test")
-            if not re.fullmatch(r"\d{1,9}(\.\d*)?", values["time_start"]) or not re.fullmatch(
-                r"\d{1,9}(\.\d*)?", values["time_end"]
-            ):
-                raise ValueError(f"{path}, line {number}: time_start and time_end must be seconds")
-            rows.append(values)
+    lines = read_csv(path, MOST_LIST, errors="replace")
+    place = {name: column for column, name in enumerate(next(lines)[1])}
+    for number, row in lines:
+        values = {name: (row[place[name]] if place[name] < len(row) else "").strip() for name in _COLUMNS}
+        if values["split"] not in {"train", "test", *_VALIDATION} or not values["label"]:
+            raise ValueError(f"{path}, line {number}: no label, or a split that is not train, validate or test")
+        if not all(re.fullmatch(r"\d{1,9}(\.\d{0,9})?", values[name]) for name in ("time_start", "time_end")):
+            raise ValueError(f"{path}, line {number}: time_start and time_end must be seconds")
+        rows.append(values)
     return rows

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.clips.container import VideoError, pyav, quarter_turns
+from fedaction.data.clips.container import MOST_PIXELS, VideoError, pyav, quarter_turns
+from fedaction.federation.outside import check_amount
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 Pixels = npt.NDArray[np.uint8]
-
-_MOST_PIXELS = 2**26  # of one picture: twice 8K
 
 
 def corner_of(height: int, width: int, side: int) -> tuple[int, int]:
@@ -68,12 +67,13 @@ class Painter:
         return picture[top : top + self._crop, left : left + self._crop]
 
     def _fit(self, height: int, width: int) -> tuple[int, int]:
-        if not 0 < height * width <= _MOST_PIXELS:
-            raise VideoError(f"{self._path}: pictures of {height} x {width} pixels; at most {_MOST_PIXELS} are read")
+        check_amount(height * width, MOST_PIXELS, self._path, "has pictures of", "pixels", VideoError)
+        if not height * width:
+            raise VideoError(f"{self._path}: pictures of {height} x {width} pixels")
         if self._short_side is None:
             return height, width
         scale = self._short_side / min(height, width)
         size = max(round(height * scale), 1), max(round(width * scale), 1)
-        if size[0] * size[1] > _MOST_PIXELS:
-            raise VideoError(f"{self._path}: pictures of {height} x {width} would be scaled to {size[0]} x {size[1]}")
+        about = f"with pictures of {height} x {width} scales them to"
+        check_amount(size[0] * size[1], MOST_PIXELS, self._path, about, "pixels", VideoError)
         return size

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from fedaction.data import text
 from fedaction.data.dataset import Issue
 from fedaction.data.public.base import files_below
 
@@ -19,6 +20,8 @@ SUFFIXES = frozenset(
         *("ts", "mts", "wmv", "asf", "flv", "3gp", "ogv", "gif"),
     )
 )
+MOST_LIST = 64 * 2**20
+"""Bytes of a list of videos."""
 _NAMED = 3  # of many, in a message
 
 
@@ -93,7 +96,4 @@ def absent(names: Sequence[str], listed: int, root: Path, lists: str, missing: M
 
 def read_lines(path: Path) -> list[str]:
     """Lines of a list that say something, without the blanks around them."""
-    if path.stat().st_size > 64 * 2**20:
-        raise ValueError(f"{path} has more than 64 MiB: this is not a list of videos")
-    text = path.read_text(encoding="utf-8", errors="replace")
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    return [line.strip() for line in text.read_lines(path, MOST_LIST, errors="replace")]

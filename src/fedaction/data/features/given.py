@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedaction.data.features.extract import Extractor, Recording, built_in
 from fedaction.data.features.store import Modality
-from fedaction.data.files import check_size
+from fedaction.federation.outside import check_size
 
 _MOST_BYTES = 4 * 2**30
 _PICKLED = (".pt", ".pth", ".pt2", ".ts", ".pkl", ".pickle", ".ckpt")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 import wave
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from fedaction.data.public.readers import READERS
 from fedaction.data.signals.store import HEADER as SIGNALS_HEADER
 from fedaction.data.signals.store import VALUES as SIGNALS_VALUES
 from fedaction.data.signals.store import load_signals
+from fedaction.federation.outside import check_amount, check_size, refuse_damage
 
 SENSORS: Mapping[str, NumberedFiles] = {utd_inertial.READER.name: utd_inertial.READER}
 """Readers of public datasets of sensor signals, by name. Readers of skeletons are in `READERS`."""
@@ -182,6 +184,7 @@ def from_folder(path: str | Path, modality: Modality, *, subject: str | None = N
             "subject": subject or "",
             "fingerprint": fingerprint(root, files),
         },
+        skip=True,
     )
 
 
@@ -190,23 +193,18 @@ def read_wave(path: Path, span: tuple[float, float] | None = None) -> Recording:
 
     A span in seconds, from its beginning to its end, must be there as a whole; None: all that is there.
     """
-    try:
-        with wave.open(str(path), "rb") as file:
-            channels, size, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
-            frames = file.getnframes()
-            first, stop = (0, frames) if span is None else (round(span[0] * rate), round(span[1] * rate))
-            if span is not None and not 0 <= first < stop <= frames:
-                raise ValueError(
-                    f"{path.name} has {frames / rate:.2f} s; it has no piece from {span[0]:.2f} to {span[1]:.2f} s"
-                )
-            if (stop - first) * channels * size > _MOST_SOUND_BYTES:
-                raise ValueError(
-                    f"{path} has more than the {_MOST_SOUND_BYTES} bytes allowed: cut it into shorter recordings"
-                )
-            file.setpos(first)
-            data = file.readframes(stop - first)
-    except (wave.Error, EOFError, OSError) as error:
-        raise ValueError(f"{path} is not an uncompressed (PCM) wave file: {error}") from None
+    check_size(path, sys.maxsize)  # of any size, but a file
+    with refuse_damage(path, "an uncompressed (PCM) wave file"), wave.open(str(path), "rb") as file:
+        channels, size, rate = file.getnchannels(), file.getsampwidth(), file.getframerate()
+        frames = file.getnframes()
+        first, stop = (0, frames) if span is None else (round(span[0] * rate), round(span[1] * rate))
+        if span is not None and not 0 <= first < stop <= frames:
+            raise ValueError(
+                f"{path.name} has {frames / rate:.2f} s; it has no piece from {span[0]:.2f} to {span[1]:.2f} s"
+            )
+        check_amount((stop - first) * channels * size, _MOST_SOUND_BYTES, path, "has")
+        file.setpos(first)
+        data = file.readframes(stop - first)
     if span is not None and len(data) != (stop - first) * channels * size:
         raise ValueError(f"{path} ends before {span[1]:.2f} s, though its header says otherwise")
     data = data[: len(data) - len(data) % (channels * size)]

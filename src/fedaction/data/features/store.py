@@ -23,6 +23,7 @@ import numpy.typing as npt
 from pydantic import JsonValue, ValidationError
 
 from fedaction.data import files
+from fedaction.data.folders import new_folder
 
 Modality = Literal["skeleton", "inertial", "audio", "video", "flow", "image"]
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
@@ -96,7 +97,7 @@ def save_features(features: FeatureSet, out: str | Path, *, overwrite: bool = Fa
         )
     except ValidationError as error:
         raise ValueError(f"these features cannot be written: {files.first_fault(error)}") from None
-    with files.new_folder(out, replace=overwrite) as new:  # else it fails where another process was faster
+    with new_folder(out, replace=overwrite) as new:  # else it fails where another process was faster
         with (new / VALUES).open("wb") as file:
             np.save(file, np.ascontiguousarray(features.x), allow_pickle=False)
             file.flush()

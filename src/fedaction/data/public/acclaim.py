@@ -7,17 +7,19 @@ freedom moves with its parent. Angles are applied in the order in which they are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from fedaction.data.files import check_size
+from fedaction.data.text import MOST_LINE, parse_number
+from fedaction.federation.outside import MOST_SETTINGS, check_size, refuse_damage, shorten
 
 Array = npt.NDArray[np.float64]
-_MOST_BYTES = 256 * 2**20
+_MOST_BYTES, _MOST_BONES = 64 * 2**20, 1000
 _METRES_PER_INCH = 0.0254  # lengths, times the file's own length unit, are inches
 
 
@@ -50,40 +52,53 @@ class Skeleton:
 
 def read_asf(path: Path) -> Skeleton:
     """Reads a skeleton file; what is wrong with it is a ValueError."""
-    try:
+    check_size(path, MOST_SETTINGS)
+    with refuse_damage(path, "a skeleton (ASF) file"):
         return _skeleton(list(_lines(path)))
-    except (KeyError, IndexError, ValueError) as error:
-        fault = f"it lacks {error}" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path} is not a skeleton (ASF) file that can be read: {fault}") from None
 
 
 def read_amc(path: Path, skeleton: Skeleton) -> dict[str, Array]:
     """Reads a motion file: for the root and each bone that turns, (T, numbers) in the file's units and degrees."""
+    check_size(path, _MOST_BYTES)
+    with refuse_damage(path, "a motion (AMC) file"):
+        return _motion(path, skeleton)
+
+
+def _motion(path: Path, skeleton: Skeleton) -> dict[str, Array]:
     widths = {bone.name: len(bone.turns) for bone in skeleton.bones if bone.turns}
     widths["root"] = len(skeleton.root_order)
-    frames: list[dict[str, list[float]]] = []
+    columns = {name: array("d") for name in widths}  # of each, frame after frame
+    frames, seen = 0, set[str]()  # in the last frame
     in_degrees = False
     for number, words in _lines(path):
         if words[0].startswith(":"):
             in_degrees = in_degrees or words[0].upper() == ":DEGREES"
         elif len(words) == 1 and words[0].isdigit():
-            frames.append({})
-        elif not frames or len(words) - 1 != widths.get(words[0], -1) or words[0] in frames[-1]:
+            _check_frame(path, frames, widths, seen)
+            frames, seen = frames + 1, set()
+        elif not frames or len(words) - 1 != widths.get(words[0], -1) or words[0] in seen:
             what = "before the first frame" if not frames else "repeated, or not as the skeleton file has it"
-            raise ValueError(f"{path}, line {number}: {words[0]!r} with {len(words) - 1} numbers is {what}")
+            raise ValueError(
+                f"{path}, line {number}: {shorten(words[0], 80)!r} with {len(words) - 1} numbers is {what}"
+            )
         else:
             try:
-                frames[-1][words[0]] = [float(word) for word in words[1:]]
+                columns[words[0]].extend(parse_number(word) for word in words[1:])
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
+            seen.add(words[0])
     if not in_degrees:
         raise ValueError(f"{path} does not say :DEGREES; motion in other units is not understood")
     if not frames:
         raise ValueError(f"{path} holds no frames")
-    for count, frame in enumerate(frames, start=1):
-        if len(frame) != len(widths):
-            raise ValueError(f"{path}: frame {count} lacks {', '.join(sorted(set(widths) - set(frame)))}")
-    return {name: np.array([frame[name] for frame in frames]) for name in widths}
+    _check_frame(path, frames, widths, seen)
+    return {name: np.array(columns[name]).reshape(frames, width) for name, width in widths.items()}
+
+
+def _check_frame(path: Path, frame: int, widths: Mapping[str, int], seen: set[str]) -> None:
+    """Refuses a frame, counted from 1, that ends before it has all bones."""
+    if frame and len(seen) != len(widths):
+        raise ValueError(f"{path}: frame {frame} lacks {', '.join(sorted(widths.keys() - seen))}")
 
 
 def positions(skeleton: Skeleton, motion: dict[str, Array]) -> Array:
@@ -120,11 +135,11 @@ def _rotation(axes: str, degrees: Array) -> Array:
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line numbers and words of the lines that hold something. Latin-1: old files name authors and folders in it."""
-    check_size(path, _MOST_BYTES)
-    for number, line in enumerate(path.read_text(encoding="latin-1").splitlines(), start=1):
-        words = line.split()
-        if words and not words[0].startswith("#"):
-            yield number, words
+    with path.open(encoding="latin-1") as file:
+        for number, line in enumerate(iter(lambda: file.readline(MOST_LINE), ""), start=1):
+            words = line.split()
+            if words and not words[0].startswith("#"):
+                yield number, words
 
 
 def _skeleton(lines: list[tuple[int, list[str]]]) -> Skeleton:
@@ -148,6 +163,8 @@ def _skeleton(lines: list[tuple[int, list[str]]]) -> Skeleton:
             if name in bones or name == "root":
                 raise ValueError(f"line {number}: a second bone is called {name!r}")
             bones[name] = bone
+            if len(bones) > _MOST_BONES:
+                raise ValueError(f"it has more than {_MOST_BONES} bones")
         elif section == ":bonedata":
             bone[key] = words[1:]
         elif section == ":hierarchy" and key not in ("begin", "end"):
@@ -166,7 +183,7 @@ def _skeleton(lines: list[tuple[int, list[str]]]) -> Skeleton:
     while left:
         ready = [name for name in left if parents.get(name) == "root" or parents.get(name) in made]
         if not ready:
-            raise ValueError(f"the hierarchy does not join these bones to the root: {', '.join(left)}")
+            raise ValueError(f"the hierarchy does not join these bones to the root: {shorten(', '.join(left), 200)}")
         for name in ready:
             parent = -1 if parents[name] == "root" else list(made).index(parents[name])
             made[name] = _bone(name, parent, left.pop(name), metre)

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.data.dataset import Issue
-from fedaction.data.files import cache_root, checksum, digest_files, fingerprint, new_folder
+from fedaction.data.files import cache_root, checksum, digest_files, fingerprint
+from fedaction.data.folders import new_folder
 from fedaction.data.public.base import Listing, Reader
 from fedaction.data.public.pool import read_sources
 from fedaction.data.public.readers import reader as reader_called
@@ -90,7 +91,7 @@ def _stale(place: Path, name: str, made_by: list[Any], made_of: str) -> str | No
     try:
         seal = json.loads((place / _SEAL).read_text(encoding="utf-8"))
         sealed = [seal[key] for key in ("made_by", "fingerprint", "checksums")]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "its seal is missing or damaged"
     if sealed[0] != made_by:
         return "it was made by another version"

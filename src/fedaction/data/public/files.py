@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
-from fedaction.data.files import check_size, to_float32
+from fedaction.data.files import to_float32
 from fedaction.data.layout import Layout
 from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
+from fedaction.federation.outside import check_size, refuse_damage
 
 _MOST_BYTES = 256 * 2**20
 
@@ -142,12 +144,11 @@ def read_joints(path: Path, joints: int, columns: int) -> npt.NDArray[np.float32
 def read_table(path: Path, columns: int, most: int = _MOST_BYTES) -> npt.NDArray[np.float32]:
     """A text file of numbers separated by blanks, (rows, columns); more than `most` bytes are refused."""
     check_size(path, most)
-    if not path.read_bytes().strip():
-        raise ValueError(f"{path} is empty")
-    try:
+    with refuse_damage(path, f"a table of rows of {columns} numbers"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy warns of an empty table, which is refused below
         rows = np.loadtxt(path, dtype=np.float64, comments=None, ndmin=2, encoding="utf-8")
-    except (ValueError, OSError) as error:  # UnicodeDecodeError is a ValueError
-        raise ValueError(f"{path} is not a table of rows of {columns} numbers: {error}") from None
+    if not len(rows):
+        raise ValueError(f"{path} is empty")
     if rows.shape[1] != columns:
         raise ValueError(f"{path} has rows of {rows.shape[1]} numbers; expected rows of {columns}")
     return to_float32(rows)

@@ -29,11 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.dataset import Issue
-from fedaction.data.files import check_size, to_float32
+from fedaction.data.files import to_float32
 from fedaction.data.layout import KINECT_V2, Layout
 from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
 from fedaction.data.public.files import find_in_ranges
 from fedaction.data.public.ntu_actions import ACTIONS
+from fedaction.federation.outside import check_amount, check_size, refuse_damage
 
 TRAIN_60 = frozenset((1, 2, 4, 5, 8, 9, 13, 14, 15, 16, 17, 18, 19, 25, 27, 28, 31, 34, 35, 38))
 """Performers trained on in the cross-subject protocol of NTU 60; the others of 1 to 40 are tested on."""
@@ -48,7 +49,8 @@ _NAME = re.compile(
 )
 _FILE = re.compile(rf"(?P<name>{_NAME.pattern})\.skeleton")
 _MISSING = re.compile(r".*missing.*skeletons?.*\.txt", re.IGNORECASE)
-_MOST_BYTES = 256 * 2**20
+_MOST_BYTES = 64 * 2**20
+_MOST_FRAMES = 2**18  # two and a half hours; an empty frame is two bytes in a file and 600 as an array
 _JOINTS = 25
 _GHOST_FRAMES = 11  # the length that CTR-GCN's denoising takes
 _ACTORS = 2
@@ -97,8 +99,10 @@ class Ntu:
     def read(self, path: Path) -> npt.NDArray[np.float32]:
         """See `Reader.read`. M is 1 or 2; see the module for which bodies these are."""
         check_size(path, _MOST_BYTES)
-        frames, tracks, poses = _parse(path.read_bytes().split(b"\n"))
-        return _actors(frames, tracks, poses)
+        with refuse_damage(path, "an NTU skeleton file"):
+            lines = path.read_bytes().split(b"\n")
+            frames, tracks, poses = _parse(lines)
+            return _actors(frames, tracks, poses)
 
     def _splits(self, numbers: Mapping[str, int]) -> dict[str, str]:
         rules = {
@@ -150,6 +154,7 @@ def _parse(lines: list[bytes]) -> tuple[int, dict[int, dict[int, int]], npt.NDAr
 
     frame = frames = -1
     frames = count("frames")
+    check_amount(frames, _MOST_FRAMES, "it", "has", "frames")
     tracks: dict[int, dict[int, int]] = {}
     cells: list[bytes] = []
     firsts: list[int] = []  # the line at which the joints of each pose begin

@@ -28,6 +28,7 @@ from fedaction.data.dataset import Issue, Kind
 from fedaction.data.layout import KINECT_V2, Layout
 from fedaction.data.public.base import Listing, Sample, SourceFile, files_below
 from fedaction.data.public.files import read_table
+from fedaction.federation.outside import MOST_JSON, check_size
 
 _SPLIT_FILES = {
     "cross_subject": re.compile(r"cross[-_ ]?subject.*\.txt", re.IGNORECASE),
@@ -125,7 +126,7 @@ class Pku:
                 if is_label:
                     files.inputs.append(path)
             elif _ACTION_FILE.fullmatch(path.name):
-                rows = re.findall(r"^\s*(\d+)[\s,;]+(\S.*?)\s*$", _text(path), re.MULTILINE)
+                rows = re.findall(r"^\s*(\d{1,9})[\s,;]+(\S.*?)\s*$", _text(path), re.MULTILINE)
                 files.actions |= {int(number): words for number, words in rows}
                 files.inputs.append(path)
             for protocol, kind in _SPLIT_FILES.items():
@@ -183,6 +184,7 @@ def _sides(splits: Mapping[str, Mapping[str, str]], sequence: str) -> dict[str, 
 
 
 def _text(path: Path) -> str:
+    check_size(path, MOST_JSON)
     return path.read_bytes().decode("utf-8-sig", errors="replace")
 
 

@@ -167,25 +167,33 @@ class _Import:
             self.issues.append(Issue(kind=kind, where=where, count=count, detail=detail))
 
     def read(self, file: LabelledFile) -> None:
-        """Writes a file's recordings; one that cannot be read is noted, and others go on."""
+        """Writes a file's recordings; one that cannot be read is noted, and others go on. A full disk ends it."""
         short = one = nameless = number = 0
-        try:
-            for values, stretch in self.stretches(file):
-                number += 1
-                window, _ = self.spans
-                if self._has_people and not stretch.subject:
-                    nameless += 1
-                elif len(values) < 2:
-                    one += 1
-                elif len(values) < window:
-                    short += 1
-                else:
-                    assert self.guess is not None and self.writer is not None
-                    self.guess.add(values, self.rate_hz)
-                    name = file.where if number == 1 else f"{file.where}[{number}]"
-                    self.writer.add(values, label=stretch.label, name=name, subject=stretch.subject)
-        except (ValueError, OSError, EOFError) as error:
-            self.fault("unreadable", file.where, str(error))
+        stretches = self.stretches(file)
+        while True:
+            try:
+                item = next(stretches, None)
+            except (ValueError, OSError, EOFError) as error:
+                self.fault("unreadable", file.where, str(error))
+                break
+            if item is None:
+                break
+            values, stretch = item
+            number += 1
+            window, _ = self.spans
+            if self._has_people and not stretch.subject:
+                nameless += 1
+            elif len(values) < 2:
+                one += 1
+            elif len(values) < window:
+                short += 1
+            elif not np.isfinite(values).all():
+                self.fault("unreadable", file.where, "a value is too large for single precision")
+            else:
+                assert self.guess is not None and self.writer is not None
+                self.guess.add(values, self.rate_hz)
+                name = file.where if number == 1 else f"{file.where}[{number}]"
+                self.writer.add(values, label=stretch.label, name=name, subject=stretch.subject)
         self.fault("label", file.where, f"{nameless} stretches name no person, left out", nameless)
         self.fault("one_frame", file.where, f"{one} stretches of one reading, left out", one)
         self.fault(

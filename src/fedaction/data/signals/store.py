@@ -13,7 +13,6 @@ than windows: windows overlap, and another window is another cut of the same sto
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from fedaction.data import files
 from fedaction.data.dataset import Issue
+from fedaction.data.folders import NewFolder
 
 HEADER, VALUES = "signals.json", "signals.npy"
 
@@ -91,10 +91,8 @@ class SignalWriter:
         """Starts a store; a folder that exists is refused, unless `overwrite` is set and it is a signal store."""
         self._out = Path(out).absolute()
         files.refuse_existing(self._out, overwrite, is_signal_store(self._out), "signal store")
-        self._out.parent.mkdir(parents=True, exist_ok=True)
-        self._new = files.beside(self._out)
-        self._new.mkdir()
-        self._file = (self._new / VALUES).open("wb")
+        self._new = NewFolder(self._out)
+        self._file = self._new.open(VALUES)
         self._file.write(bytes(files.NPY_HEADER_BYTES))
         self._lengths: list[int] = []
         self._labels: list[str] = []
@@ -105,8 +103,10 @@ class SignalWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
-        shutil.rmtree(self._new, ignore_errors=True)
+        try:
+            self._file.close()
+        finally:  # a full disk says so once more
+            self._new.remove()
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -165,9 +165,9 @@ class SignalWriter:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        files.write_header(self._new / HEADER, header)
-        load_signals(self._new)
-        files.move_into_place(self._new, self._out)
+        files.write_header(self._new.path / HEADER, header)
+        load_signals(self._new.path)
+        self._new.put_in_place()
 
 
 def is_signal_store(path: Path) -> bool:

@@ -9,19 +9,20 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 import numpy.typing as npt
 
+from fedaction.data.text import MOST_CELL, read_lines
+from fedaction.federation.outside import shorten
 from fedaction.federation.settings import nearest
 
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*|\s*[-+]?(nan|inf)\s*", re.IGNORECASE)
 _COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")  # a decimal comma
 _LOOK = 50  # lines that tell how a file is written
 _ALIKE = 0.8  # share of these lines that have as many cells, if a mark separates them
-_MOST_LINE = 2**20  # characters of a line
-_BLOCK = 8192  # rows read at once
+_MOST_BYTES = 16 * 2**30  # of a file, which is read a block at a time
+_BLOCK, _BLOCK_CHARACTERS = 8192, 2**22  # rows read at once, and their characters
 _DELIMITERS = ("\t", ";", ",")
 
 Floats = npt.NDArray[np.float64]
@@ -51,13 +52,14 @@ class TableForm:
     def listing(self) -> str:
         """The columns, for a message."""
         text = ", ".join(self.names[:20]) + (", ..." if len(self.names) > 20 else "")
-        return text if self.header else f"{len(self.names)} columns without names: call them by number, from 1"
+        return (
+            shorten(text) if self.header else f"{len(self.names)} columns without names: call them by number, from 1"
+        )
 
 
 def find_form(path: Path) -> TableForm:
     """How a file is written: what separates its cells, whether it has a header, which columns are numbers."""
-    with _open(path) as file:
-        lines = list(itertools.islice(_lines(file, path), _LOOK))
+    lines = list(itertools.islice(_lines(path), _LOOK))
     if not lines:
         raise ValueError("the file is empty")
     delimiter, rows = "", [line.split() for line in lines]
@@ -87,14 +89,23 @@ def find_form(path: Path) -> TableForm:
 
 def read_blocks(path: Path, form: TableForm) -> Iterator[tuple[list[list[str]], int]]:
     """The rows of a file, some at a time, and how many rows of another width were left out among them."""
-    with _open(path) as file:
-        lines = _lines(file, path)
-        if form.header:
-            next(lines, None)
-        while block := list(itertools.islice(lines, _BLOCK)):
-            rows = _cells(block, form.delimiter)
-            kept = [row for row in rows if len(row) == len(form.names)]
-            yield kept, len(rows) - len(kept)
+    lines = _lines(path)
+    if form.header:
+        next(lines, None)
+    while block := list(_take_block(lines)):
+        rows = _cells(block, form.delimiter)
+        kept = [row for row in rows if len(row) == len(form.names)]
+        yield kept, len(rows) - len(kept)
+
+
+def _take_block(lines: Iterator[str]) -> Iterator[str]:
+    """The next lines, so many that their cells fit into memory."""
+    characters = 0
+    for line in itertools.islice(lines, _BLOCK):
+        yield line
+        characters += len(line)
+        if characters > _BLOCK_CHARACTERS:
+            return
 
 
 def to_numbers(rows: Sequence[Sequence[str]], column: int, comma: bool = False) -> Floats:
@@ -102,27 +113,20 @@ def to_numbers(rows: Sequence[Sequence[str]], column: int, comma: bool = False) 
     cells = [row[column] for row in rows]
     if comma:
         cells = [cell.replace(",", ".") for cell in cells]
+    cells = [
+        cell if len(cell) <= MOST_CELL else "nan" for cell in cells
+    ]  # NumPy gives all cells the longest one's room
     try:
         return np.array(cells, dtype=np.str_).astype(np.float64)
     except ValueError:
         return np.array([float(cell) if _NUMBER.fullmatch(cell) else np.nan for cell in cells])
 
 
-def _open(path: Path) -> TextIO:
-    return path.open(encoding="utf-8-sig", newline="")
-
-
-def _lines(file: TextIO, path: Path) -> Iterator[str]:
-    """Lines with something in them that are not remarks; a line without an end is refused."""
-    try:
-        while line := file.readline(_MOST_LINE):
-            if len(line) == _MOST_LINE:
-                raise ValueError(f"{path.name} has a line of more than {_MOST_LINE} characters")
-            text = line.strip("\r\n")
-            if text.strip() and not text.lstrip().startswith(("#", "%")) and not text.lower().startswith("sep="):
-                yield text
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} is not UTF-8 text: {error}") from None
+def _lines(path: Path) -> Iterator[str]:
+    """Lines with something in them that are not remarks."""
+    for text in read_lines(path, _MOST_BYTES):
+        if not text.lstrip().startswith(("#", "%")) and not text.lower().startswith("sep="):
+            yield text
 
 
 def _cells(lines: Sequence[str], delimiter: str) -> list[list[str]]:
@@ -135,12 +139,12 @@ def _cells(lines: Sequence[str], delimiter: str) -> list[list[str]]:
 
 
 def _is_number(cell: str, comma: bool = False) -> bool:
-    return bool(_NUMBER.fullmatch(cell.replace(",", ".") if comma else cell))
+    return len(cell) <= MOST_CELL and bool(_NUMBER.fullmatch(cell.replace(",", ".") if comma else cell))
 
 
 def _is_count(cells: Sequence[str]) -> bool:
     """Whether cells are whole numbers, each one more than the one before; at least three."""
-    if len(cells) < 3 or not all(cell.strip().isdecimal() for cell in cells):
+    if len(cells) < 3 or not all(len(cell) <= MOST_CELL and cell.strip().isdecimal() for cell in cells):
         return False
     numbers = [int(cell) for cell in cells]
     return all(after - before == 1 for before, after in itertools.pairwise(numbers))

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 from fedaction.data.client import ClientData
 from fedaction.data.holdout import check_hold_out
 from fedaction.data.inputs import clip_input
+from fedaction.federation.outside import LIMITS, allow
 from fedaction.federation.settings import Settings
 
 Tell = Callable[[int, int], object]
@@ -113,6 +114,31 @@ class ClipSource(Source):
 
         With `whole`, its samples are recordings, as long as they are; see `data.clips.clips.recordings_of`.
         """
+
+
+MOST_MADE = 5_000_000
+"""Recordings that a recipe may have made for it, and people in them."""
+MOST_MADE_BYTES = 16 * 2**30
+"""What they may take in memory; of video, which lies on the disk, four times as much."""
+
+
+def check_made(recordings: int, people: int, size: int, most: int = MOST_MADE_BYTES) -> None:
+    """Refuses synthetic recordings beyond a limit, before the first is made.
+
+    Args:
+        recordings: how many.
+        people: how many are recorded; 0: not counted.
+        size: bytes of one of them.
+        most: bytes that all of them may take.
+    """
+    needed = max(recordings / allow(MOST_MADE), people / allow(MOST_MADE), recordings * size / allow(most))
+    if needed > 1:
+        of = f" of {people:,} people" if people else ""
+        limit = f"{allow(MOST_MADE):,}, or {allow(most) / 2**30:,.0f} GiB"
+        raise ValueError(
+            f"the stage would make {recordings:,} recordings{of}, {recordings * size / 2**30:,.1f} GiB, and may make "
+            f"{limit}: let the recipe ask for fewer, or set {LIMITS} in the environment, which multiplies all limits"
+        )
 
 
 def data_root(given: str, key: str, names: Sequence[str]) -> Path:

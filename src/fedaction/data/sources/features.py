@@ -30,7 +30,7 @@ from fedaction.data.public.readers import READERS
 from fedaction.data.signals.store import HEADER as SIGNALS_HEADER
 from fedaction.data.signals.store import VALUES as SIGNALS_VALUES
 from fedaction.data.signals.windows import WindowSet
-from fedaction.data.sources.base import PUBLIC, PeopleSource, SequenceSource, Tell, data_root, name_each
+from fedaction.data.sources.base import PUBLIC, PeopleSource, SequenceSource, Tell, check_made, data_root, name_each
 from fedaction.federation.settings import HOW
 from fedaction.stage import VERSION
 from fedaction.stage.modalities import stage_features
@@ -194,6 +194,9 @@ class StageFeatureSource(_Features):
 
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
+        places = len(self.stage_modalities) * self.stage_clients
+        people, recordings = places * self.stage_people, places * (self.stage_train + self.stage_test)
+        check_made(recordings, people, 4 * self.feature_width)
         return stage_features(
             modalities=self.stage_modalities,
             clients=self.stage_clients,

@@ -10,9 +10,10 @@ from pydantic import Field
 from fedaction.data.client import ClientData
 from fedaction.data.clips.clips import join
 from fedaction.data.inputs import skeleton_input
+from fedaction.data.layout import LAYOUTS
 from fedaction.data.preprocess import normalise
 from fedaction.data.samples import in_memory
-from fedaction.data.sources.base import ClipSource, SequenceSource, Tell
+from fedaction.data.sources.base import MOST_MADE_BYTES, ClipSource, SequenceSource, Tell, check_made
 from fedaction.federation.settings import HOW
 from fedaction.stage import VERSION, stage_federation
 from fedaction.stage.footage import stage_video
@@ -39,6 +40,10 @@ class StageSource(SequenceSource):
 
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
+        given, last = self.stage_train or (0,), self.stage_clients % len(self.stage_train or (0,))
+        count = self.stage_clients // len(given) * sum(given) + sum(given[:last])
+        joints = max((len(LAYOUTS[name]) for name in self.stage_layouts if name in LAYOUTS), default=0)
+        check_made(count + self.stage_clients * self.stage_test, 0, self.frames * joints * 12)
         raw = stage_federation(
             clients=self.stage_clients,
             layouts=self.stage_layouts,
@@ -106,6 +111,11 @@ class StageVideoSource(ClipSource):
     def load(self, seed: int, tell: Tell | None = None) -> list[ClientData]:
         """See `Source.load`."""
         names = DOMAINS[self.stage_domain].actions
+        kinds = min(self.stage_actions, len(names)) or len(names)
+        recordings = kinds * (self.stage_train + self.stage_test)
+        people = self.stage_clients * (self.stage_people + self.stage_test_people)
+        pixels = self.stage_clips * self.frames * self.stage_size**2 * 3
+        check_made(recordings, people, pixels, 4 * MOST_MADE_BYTES)
         clients = stage_video(
             domain=self.stage_domain,
             clients=self.stage_clients,

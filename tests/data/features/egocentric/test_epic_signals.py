@@ -31,7 +31,8 @@ def test_inertial_files_of_other_layouts_are_refused_in_words(tmp_path: Path) ->
     write_inertial(tmp_path, "P02_101", accl="time [s],acc_x,acc_y,acc_z")
     reader = Inertial(tmp_path)
     with pytest.raises(
-        ValueError, match=r"accl\.csv: expected a header with one time column.*it has Milliseconds, One"
+        ValueError,
+        match=r"accl\.csv is not a table .*: expected a header with one time column.*it has Milliseconds, One",
     ):
         reader.read(segment())
     with pytest.raises(ValueError, match=r"times run from 0\.00 to 9995\.00 s"):  # seconds, though written as 1000 t

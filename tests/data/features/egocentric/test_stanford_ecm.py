@@ -62,7 +62,7 @@ def test_a_video_without_heart_rate(tmp_path: Path) -> None:
         (("time,x,y\n0,1,2\n", HEART, LABELS), r"one column each for x, y, z; it has time, x, y$"),
         (("x,y,z\n0,1,2\n", HEART, LABELS), "one time column"),
         (("time,x,y,z\n", HEART, LABELS), "has no samples"),
-        (("time,x,y,z\n0,1,2,3\n5,a,2,3\n", HEART, LABELS), "v1_acc.csv: could not convert"),
+        (("time,x,y,z\n0,1,2,3\n5,a,2,3\n", HEART, LABELS), "v1_acc.csv is not a table .*: could not convert"),
         (("time,x,y,z\n50,1,2,3\n0,1,2,3\n", HEART, LABELS), "its clock goes back by 50.00 s"),
         ((ACCELERATION, "time,pulse\n0,1\n", LABELS), "for heart rate; it has time, pulse"),
         ((ACCELERATION, HEART, "from,to,what\n"), "begins with start, with stop or end"),

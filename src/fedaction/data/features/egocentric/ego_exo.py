@@ -17,7 +17,6 @@ from fedaction.data.features.store import FeatureSet, Modality
 from fedaction.data.files import check_finite, read_npz, to_float32
 
 _ARRAYS = ("x", "y", "client", "modality", "classes")
-_MOST_BYTES = 4 * 2**30  # after unpacking
 _PAPER = {"sensor": "inertial"}  # the paper's word for what is called inertial here
 
 
@@ -33,7 +32,7 @@ def find(root: str | Path) -> tuple[Path, ...]:
 def read(path: str | Path) -> dict[str, FeatureSet]:
     """The features of each client, by its name. Every client holds one modality."""
     path = Path(path)
-    arrays, _ = read_npz(path, _ARRAYS, _MOST_BYTES)
+    arrays, _ = read_npz(path, _ARRAYS)
     missing = [name for name in _ARRAYS[:4] if name not in arrays]
     if missing:
         raise ValueError(f"{path} needs the arrays x, y, client and modality; it lacks {', '.join(missing)}")

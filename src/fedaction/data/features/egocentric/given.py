@@ -17,7 +17,6 @@ from fedaction.data.features.store import FeatureSet, Modality
 from fedaction.data.files import open_npy, read_npz, to_float32
 
 _MOST_WIDTH = 1 << 20
-_MOST_NPZ_BYTES = 4 * 2**30
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class FeatureFiles:
             raise ValueError(f"{self.folder} has neither {single.name} nor {video.name}")
         if video not in self._last:
             # One video at a time: together they may exceed memory.
-            self._last = {video: read_npz(video, most=_MOST_NPZ_BYTES)[0]}
+            self._last = {video: read_npz(video)[0]}
         if piece.name not in self._last[video]:
             raise ValueError(f"{video} has no array {piece.name}")
         return check_vector(self._last[video][piece.name], f"{video}: {piece.name}")

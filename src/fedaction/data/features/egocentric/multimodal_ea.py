@@ -15,8 +15,10 @@ import numpy as np
 
 from fedaction.data.dataset import Issue
 from fedaction.data.features.egocentric.tables import Floats, Rows, Signals, read_each
-from fedaction.data.files import check_finite, check_size, to_float32
+from fedaction.data.files import check_finite, to_float32
 from fedaction.data.public.base import files_below
+from fedaction.data.text import parse_number
+from fedaction.federation.outside import check_size
 
 CLASSES = (
     *("walking", "walking upstairs", "walking downstairs", "riding elevator up", "riding elevator down"),
@@ -90,7 +92,7 @@ def read(path: Path, samples: int | None = SAMPLES) -> Floats:
     if len(lines) < 2 or (samples is not None and len(lines) != samples):
         raise ValueError(f"{path} has {len(lines)} rows; expected {samples or 'at least 2'}, {RATE_HZ:g} a second")
     try:
-        values = to_float32(np.array(lines).astype(np.float64))
+        values = to_float32(np.array([[parse_number(cell) for cell in line] for line in lines]))
     except ValueError as error:
         raise ValueError(f"{path} is not a table of numbers: {error}") from None
     check_finite(values, path)

@@ -18,7 +18,8 @@ from fedaction.data.dataset import Issue
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.recordings import Collection
 from fedaction.data.features.store import Modality
-from fedaction.data.files import check_size
+from fedaction.data.text import read_csv
+from fedaction.federation.outside import check_size, refuse_damage
 
 T = TypeVar("T")
 N = TypeVar("N", bound="Named")
@@ -127,17 +128,7 @@ def whole(text: str, what: str, least: int, most: int) -> int:
 
 def text_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV file, each with the number of its first line. The first row is the header."""
-    check_size(path, _MOST_TABLE_BYTES)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
-        line = 1
-        try:
-            for row in reader:
-                if row:
-                    yield line, row
-                line = reader.line_num + 1
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not a CSV file in UTF-8, from line {line} on: {error}") from None
+    return read_csv(path, _MOST_TABLE_BYTES)
 
 
 def parse_rows(
@@ -210,23 +201,21 @@ def read_series(path: Path, wanted: Mapping[str, str]) -> Series:
             blanks, signs and units in brackets. It must fit exactly one column.
     """
     check_size(path, _MOST_SERIES_BYTES)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            header = next(csv.reader([file.readline()]), [])
-            names = [re.sub(r"[^a-z0-9]", "", re.sub(r"[\[(].*", "", name).lower()) for name in header]
-            clocks = [i for i, name in enumerate(names) if name in _TIMES | _MILLISECONDS]
-            fitting = [[i for i, name in enumerate(names) if re.fullmatch(rule, name)] for rule in wanted.values()]
-            if len(clocks) != 1 or any(len(columns) != 1 for columns in fitting):
-                raise ValueError(
-                    "expected a header with one time column (Milliseconds, or time in seconds) and one column each "
-                    f"for {', '.join(wanted)}; it has {', '.join(header[:20]) or 'no header'}"
-                )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # NumPy warns of an empty table, which is refused below
-                used = [clocks[0], *(columns[0] for columns in fitting)]
-                table = np.loadtxt(file, delimiter=",", usecols=used, ndmin=2, comments=None, quotechar='"')
-    except (ValueError, csv.Error) as error:  # UnicodeDecodeError is a ValueError
-        raise ValueError(f"{path}: {error}") from None
+    what = "a table of times and readings"
+    with refuse_damage(path, what), path.open(encoding="utf-8-sig", newline="") as file:
+        header = next(csv.reader([file.readline()]), [])
+        names = [re.sub(r"[^a-z0-9]", "", re.sub(r"[\[(].*", "", name).lower()) for name in header]
+        clocks = [i for i, name in enumerate(names) if name in _TIMES | _MILLISECONDS]
+        fitting = [[i for i, name in enumerate(names) if re.fullmatch(rule, name)] for rule in wanted.values()]
+        if len(clocks) != 1 or any(len(columns) != 1 for columns in fitting):
+            raise ValueError(
+                "expected a header with one time column (Milliseconds, or time in seconds) and one column each "
+                f"for {', '.join(wanted)}; it has {', '.join(header[:20]) or 'no header'}"
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NumPy warns of an empty table, which is refused below
+            used = [clocks[0], *(columns[0] for columns in fitting)]
+            table = np.loadtxt(file, delimiter=",", usecols=used, ndmin=2, comments=None, quotechar='"')
     times = table[:, 0] * (1e-3 if names[clocks[0]] in _MILLISECONDS else 1.0)
     if not len(times) or not np.isfinite(times).all():
         raise ValueError(f"{path} has no samples, or times that are not finite")
