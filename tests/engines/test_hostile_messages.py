@@ -1,12 +1,10 @@
 """Bytes of any kind, given to what reads messages: they are a message, or a MessageError; nothing else happens."""
 
 import json
-import math
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
 
@@ -21,6 +19,7 @@ from fedaction.methods.start import initial_state
 from fedaction.server.federation import Federation, Ledger
 from fedaction.server.state import FederationState
 from tests.conftest import make_method, mixed_clients
+from tests.fuzz.mutate import change, change_message
 
 TREE = {"conv.weight": torch.arange(6.0).view(2, 3), "norm.running_var": torch.ones(3), "n": torch.tensor(4)}
 WHOLE = {
@@ -30,61 +29,6 @@ WHOLE = {
     Evaluation: Evaluation("site", {"accuracy": 0.5}, {"confusion": {"classes": ["a"], "matrix": [[3]]}}, 3),
     ClientInfo: ClientInfo("site", "skeleton", 7, ("a", "b"), (1, 12, 15, 3), layout("openni_15")),
 }
-ODD = [None, True, -1, 0, 2**63, 10**400, 1e308, math.nan, math.inf, "", "\ud800", "x" * 5000, [], {}, [[]]]
-
-
-def change(content: bytes, random: np.random.Generator) -> bytes:
-    """The bytes with something wrong: single bits, pieces cut, doubled or moved, or odd values in the header."""
-    changed = bytearray(content)
-    for _ in range(int(random.integers(1, 4))):
-        first, second = sorted(int(place) for place in random.integers(0, len(changed) + 1, 2))
-        match int(random.integers(7)):
-            case 0 if changed:
-                changed[first % len(changed)] ^= 1 << int(random.integers(8))
-            case 1:
-                del changed[first:]
-            case 2:
-                del changed[first:second]
-            case 3:
-                changed[first:first] = changed[first:second]
-            case 4:
-                changed[first:first] = random.bytes(int(random.integers(1, 40)))
-            case 5:
-                changed[:8] = int(random.integers(0, 2 ** int(random.integers(1, 63)))).to_bytes(8, "little")
-            case _:
-                changed = bytearray(change_header(bytes(changed), random))
-    return bytes(changed)
-
-
-def change_header(content: bytes, random: np.random.Generator) -> bytes:
-    """A message whose header, or whose tensors' header, still parses, but says something odd somewhere."""
-    size = int.from_bytes(content[:8], "little")
-    own, rest = content[8 : 8 + size], content[8 + size :]
-    try:
-        if random.integers(2):
-            inner = int.from_bytes(rest[:8], "little")
-            text = put_odd(rest[8 : 8 + inner], random)
-            return content[: 8 + size] + len(text).to_bytes(8, "little") + text + rest[8 + inner :]
-        text = put_odd(own, random)
-        return len(text).to_bytes(8, "little") + text + rest
-    except (ValueError, TypeError, LookupError, RecursionError):  # it was broken before
-        return content
-
-
-def put_odd(text: bytes, random: np.random.Generator) -> bytes:
-    value = json.loads(text)
-    places = [(value, key) for key in (value if isinstance(value, dict) else range(len(value)))]
-    for inside, key in places[:]:
-        for _ in range(3):
-            inside = inside[key]
-            if not isinstance(inside, dict | list) or not inside:
-                break
-            keys = list(inside) if isinstance(inside, dict) else list(range(len(inside)))
-            key = keys[int(random.integers(len(keys)))]
-            places.append((inside, key))
-    where, key = places[int(random.integers(len(places)))]
-    where[key] = ODD[int(random.integers(len(ODD)))]
-    return json.dumps(value).encode()
 
 
 def broken(count: int, seed: int) -> Iterator[tuple[type, bytes]]:
@@ -128,7 +72,7 @@ def test_whatever_can_be_read_is_used_or_refused_and_the_round_goes_on():
     ledger, used, refused = Ledger(federation, state), 0, 0
     for number in range(1500):
         try:
-            update = unpack(Update, change_header(whole, numpy_generator(3, "update", number)), largest_answer(job))
+            update = unpack(Update, change_message(whole, numpy_generator(3, "update", number)), largest_answer(job))
         except MessageError:
             continue
         if ledger.receive(update, job, state.server, 1):

@@ -39,8 +39,11 @@ def join(
     name: Annotated[str, typer.Option(help="What this site is called; no other may be called the same.")],
     reports: Annotated[
         str,
-        typer.Option(help="What this site tells besides shared tensors: training, metrics, confusion, topology."),
-    ] = "training,metrics,confusion,topology",
+        typer.Option(
+            help='What this site tells besides shared tensors, of training, metrics, confusion and topology; "": '
+            "nothing."
+        ),
+    ] = "training,metrics,confusion",
     state: Annotated[
         Path | None, typer.Option(help="Where it keeps its key and its own tensors; default: sites/NAME.")
     ] = None,
@@ -125,6 +128,8 @@ def _say_what_leaves(data: Path, name: str, told: tuple[str, ...]) -> None:
     say("  each round: the tensors that the run's method shares (how many bytes is said when it begins)", err)
     for word in told:
         say(f"  {word}: {REPORTS[word]}", err)
+    if cut := [word for word in REPORTS if word not in told]:
+        say(f"  not told: {', '.join(cut)}", err)
     say("leaves this site, for the other sites: its name, layout, classes and the shape of samples", err)
     say("stays here: recordings, labels of single recordings, and all other tensors", err)
 

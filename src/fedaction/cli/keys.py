@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedaction.cli.common import exit_on_refusal, say
+from fedaction.cli.common import App, exit_on_refusal, refuse_pipe, say
 
 _HELP = """Make certificates for a server and keys for sites: who may join, and whom sites believe.
 
@@ -21,7 +21,7 @@ Three steps, and no secret leaves the machine that it was made on:
 
 Both sides can compare fingerprints by telephone: `fedaction keys show FILE`.
 """
-keys_app = typer.Typer(no_args_is_help=True, help=_HELP)
+keys_app = App(help=_HELP)
 Folder = Annotated[Path, typer.Option("--out", help="Folder to write to.")]
 
 
@@ -80,6 +80,7 @@ def keys_show(files: Annotated[list[Path], typer.Argument(help="Certificates and
 
     for path in files:
         with exit_on_refusal(ImportError):
+            refuse_pipe(path)
             about = read_key(path)
         whom = f", for {', '.join(about.names)}" if about.names else ""
         until = f", until {about.until:%d %B %Y}" if about.until else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import threading
 import time
@@ -15,12 +16,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedaction.cli.common import announce, err, exit_on_refusal, fail, load, run_folder, say, show_warnings, warn
+from fedaction.cli.common import (
+    announce,
+    err,
+    exit_on_refusal,
+    exit_when_stopped,
+    fail,
+    load,
+    run_folder,
+    say,
+    show_warnings,
+    warn,
+)
 from fedaction.federation.files import is_empty
 from fedaction.federation.words import quote
 
 if TYPE_CHECKING:
     from fedaction.engines.flower.launch import ServerKeys
+    from fedaction.engines.flower.link import Link
 
 SERVER_APP = "fedaction.runs.server_app"
 _TRIES = 5  # times that the server app may end in a row without another round done
@@ -63,6 +76,12 @@ def serve(
             "--resume", help="If --out has a served run already, go on with it: for services and containers."
         ),
     ] = False,
+    superlink: Annotated[
+        bool,
+        typer.Option(
+            "--superlink", help="Use the Flower SuperLink that runs on this machine at --port; it is not ended."
+        ),
+    ] = False,
     simulate: Annotated[
         Path | None,
         typer.Option(
@@ -85,6 +104,8 @@ def serve(
     - `fedaction serve three.toml --sites 3 --host 0.0.0.0 --keys keys` : sites elsewhere, with keys
 
     - `fedaction serve runs/three-1 --host 0.0.0.0 --keys keys` : go on with a run
+
+    - `fedaction serve three.toml --sites 3 --superlink --port 8000 --keys keys` : through a SuperLink that is there
 
     - `fedaction serve three.toml --simulate stores` : the same server and sites, without a network
     """
@@ -128,17 +149,14 @@ def serve(
             load(open_run, parsed, home, roll)
         say(f"run directory: {home}", err)
         how = "--insecure" if keys is None else "--keys FOLDER"
-        place = "127.0.0.1" if host == "127.0.0.1" else "THIS_MACHINE"
+        place = "THIS_MACHINE" if host == "0.0.0.0" or (superlink and keys is not None) else "127.0.0.1"
         if not datasets:
             say(f"at each site: fedaction join {place}:{port} --data STORE --name NAME {how}", err)
         if trusted is not None:
             say(f"sites that may join: {', '.join(trusted.sites())}; give each {keys}/ca.crt", err)
-        with show_warnings(), exit_on_refusal():
-            try:
-                result = _simulate(home, datasets) if datasets else supervise(home, port, host, trusted)
-            except KeyboardInterrupt:
-                warn(f"stopped; `fedaction serve {home}` resumes from the last checkpoint")
-                raise typer.Exit(130) from None
+        how_on = f"`fedaction serve {home}` resumes from the last checkpoint"
+        with show_warnings(), exit_on_refusal(), exit_when_stopped(lambda: how_on):
+            result = _simulate(home, datasets) if datasets else _serve(home, port, host, trusted, superlink)
     from fedaction.report import write_report
 
     report = load(write_report, home)
@@ -182,6 +200,24 @@ def _simulate(home: Path, datasets: dict[str, Path]) -> dict[str, Any]:
         teller.join()
 
 
+def _serve(home: Path, port: int, host: str, keys: ServerKeys | None, given: bool) -> dict[str, Any]:
+    """A run over real sites, through a SuperLink of its own or a `given` one; its result."""
+    from fedaction.engines.flower.link import GivenLink, OwnLink
+    from fedaction.engines.flower.status import SERVE, Holder, write_record
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    flower = home / "flower"
+    flower.mkdir(parents=True, exist_ok=True)
+    write_record(Holder.own(f"{host}:{port}"), home / SERVE)
+    if given:
+        return supervise(home, port, GivenLink(port, keys), keys)
+    with (flower / "superlink.log").open("ab") as log:
+        return supervise(home, port, OwnLink(flower, host, port, log, keys), keys)
+
+
 def is_over(home: Path) -> bool:
     """Whether a served run has come to its end."""
     from fedaction.engines.flower.status import STATUS, ServerStatus, read_record
@@ -190,72 +226,79 @@ def is_over(home: Path) -> bool:
     return status is not None and status.stage == "done" and (home / "result.json").is_file()
 
 
-def supervise(home: Path, port: int, host: str = "127.0.0.1", keys: ServerKeys | None = None) -> dict[str, Any]:
+def supervise(home: Path, port: int, link: Link, keys: ServerKeys | None = None) -> dict[str, Any]:
     """Keeps a SuperLink and the server app running until the run is done; the run's result.
 
     A server app that ends, or goes down with its SuperLink, is handed in again and resumes from its last checkpoint.
     """
-    from fedaction.engines.flower.launch import connect, open_superlink, register, run_files, stop, submit, withdraw
-    from fedaction.engines.flower.status import SERVE, Holder, is_gone, write_record
-    from fedaction.federation.files import read_json
+    from fedaction.engines.flower.launch import connect, register, run_files, submit, withdraw
+    from fedaction.engines.flower.status import is_gone
     from fedaction.runs.remote import NEWS, Roll
+    from fedaction.runs.result import read_result
 
-    flower = home / "flower"
-    flower.mkdir(parents=True, exist_ok=True)
-    news = follow(home / NEWS)
-    write_record(Holder.own(f"{host}:{port}"), home / SERVE)
-    with (flower / "superlink.log").open("ab") as log:
-        link = open_superlink(flower, host, port, log, keys)
-        try:
-            if keys is not None:
-                connect(flower, port, keys)
-                Roll.read(home).model_copy(update={"nodes": register(flower, keys)}).write(home)
-            attempt, tries = secrets.token_hex(8), 0
-            number, pid = submit(flower, port, home, run_files(SERVER_APP), attempt, keys), 0
-            handed_in = time.monotonic()
-            while True:
-                failed = ""
-                for line in next(news):
-                    if line["attempt"] != attempt:
-                        continue  # the last words of one that has ended
-                    kind, text, pid = line["kind"], line["text"], int(line["pid"])
-                    if kind == "done":
-                        return read_json(home / "result.json")
-                    if kind == "failed":
-                        failed = text
-                        continue
-                    tries = 0 if kind == "round" else tries
-                    (warn if kind == "warn" else lambda t: say(t, err))(quote(text))
-                if failed and not ends_soon(link):  # else it failed because its SuperLink did
-                    raise ValueError(f"{failed}; `fedaction serve {home}` resumes")
-                gone = is_gone(pid) if pid else time.monotonic() - handed_in > 120
-                if link.poll() is not None or gone:
-                    tries += 1
-                    if tries > _TRIES:
-                        raise ValueError(f"the server app ended {tries} times; {flower / 'superlink.log'} says more")
-                    if link.poll() is not None:
-                        warn("the SuperLink has ended; starting it again")
-                        link = open_superlink(flower, host, port, log, keys)
-                    warn("the server app has ended; it resumes from its last checkpoint")
-                    withdraw(flower, number)
-                    attempt, pid, handed_in = secrets.token_hex(8), 0, time.monotonic()
-                    try:
-                        number = submit(flower, port, home, run_files(SERVER_APP), attempt, keys)
-                    except (ValueError, subprocess.TimeoutExpired):
-                        if not ends_soon(link):
-                            raise
-                time.sleep(0.3)
-        finally:
-            stop(link)
-
-
-def ends_soon(process: subprocess.Popen[bytes], seconds: float = 2.0) -> bool:
-    """Whether a process has ended, or does within a time: those who need it may notice before we do."""
+    flower, news = home / "flower", follow(home / NEWS)
+    number = _Number(flower / "run")
     try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+        link.open()
+        connect(flower, port, keys)
+        if keys is not None:
+            roll = Roll.read(home)
+            roll.model_copy(update={"keys": register(flower, keys, again=not link.own)}).write(home)
+        if not link.own and number.value:
+            withdraw(flower, number.value)  # of a server that was killed: its app goes on where its SuperLink does
+        attempt, tries = secrets.token_hex(8), 0
+        number.keep(submit(flower, port, home, run_files(SERVER_APP), attempt, keys))
+        pid, handed_in = 0, time.monotonic()
+        while True:
+            failed = ""
+            for line in next(news):
+                if line["attempt"] != attempt:
+                    continue  # the last words of one that has ended
+                kind, text, pid = line["kind"], line["text"], int(line["pid"])
+                if kind == "done":
+                    number.keep("")
+                    return read_result(home)
+                if kind == "failed":
+                    failed = text
+                    continue
+                tries = 0 if kind == "round" else tries
+                (warn if kind == "warn" else lambda t: say(t, err))(quote(text))
+            if failed and not link.has_ended(2.0):  # else it failed because its SuperLink did
+                number.keep("")
+                raise ValueError(f"{failed}; `fedaction serve {home}` resumes")
+            gone = is_gone(pid) if pid else time.monotonic() - handed_in > 120
+            if failed or gone or (link.own and link.has_ended()):
+                tries += 1
+                if tries > _TRIES:
+                    raise ValueError(f"the server app ended {tries} times; {flower / 'superlink.log'} says more")
+                if link.has_ended():
+                    warn(f"the SuperLink has ended; {'starting it again' if link.own else 'waiting for it'}")
+                    link.open()
+                warn("the server app has ended; it resumes from its last checkpoint")
+                withdraw(flower, number.value)
+                attempt, pid, handed_in = secrets.token_hex(8), 0, time.monotonic()
+                try:
+                    number.keep(submit(flower, port, home, run_files(SERVER_APP), attempt, keys))
+                except (ValueError, subprocess.TimeoutExpired):
+                    if not link.has_ended(2.0):
+                        raise
+            time.sleep(0.3)
+    finally:
+        if not link.own and number.value:
+            withdraw(flower, number.value)
+        link.close()
+
+
+class _Number:
+    """The number by which Flower knows what was handed in last, on disk; "": that has ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.value = path.read_text(encoding="utf-8") if path.exists() else ""
+
+    def keep(self, value: str) -> None:
+        self.value = value
+        self._path.write_text(value, encoding="utf-8")
 
 
 def follow(path: Path) -> Iterator[list[dict[str, Any]]]:

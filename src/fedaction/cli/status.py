@@ -28,6 +28,7 @@ from fedaction.engines.flower.status import (
     SiteStatus,
     read_record,
 )
+from fedaction.federation.order import natural_key
 from fedaction.federation.words import amount, quote
 
 _ROLL = "sites.json"  # what makes a directory that of a served run: `runs.remote.ROLL`
@@ -113,7 +114,7 @@ def show_run(folder: Path) -> tuple[Group, dict[str, Any], bool]:
     left = None
     if state.pace is not None and state.stage == "training" and alive is not False:
         left = max(0.0, (state.rounds - state.round) * state.pace - (time.time() - state.time))
-    there = sorted(name for name, site in state.sites.items() if site.here and alive is not False)
+    there = sorted((name for name, site in state.sites.items() if site.here and alive is not False), key=natural_key)
     facts = Table.grid(padding=(0, 2))
     _row(facts, "run", f"{folder}: {_text(state.method) or 'method not known'}, {_say_stage(state, alive)}")
     _row(facts, "server", _say_holder(server, alive, "listens at"))
@@ -185,7 +186,7 @@ def _site_table(sites: dict[str, SeenSite], alive: bool | None) -> Table:
     table = Table(box=None, padding=(0, 2), header_style="bold")
     for head in ("site", "there", "refused", "what it has"):
         table.add_column(head, overflow="fold")
-    for name, site in sorted(sites.items()):
+    for name, site in sorted(sites.items(), key=lambda item: natural_key(item[0])):
         if alive is False:
             there = "not known: the server is not running"
         elif site.here:

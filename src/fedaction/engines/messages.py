@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedaction.data.client import ClientInfo
 from fedaction.evaluation.site import Evaluation, Question
+from fedaction.federation.outside import shorten
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tree_bytes
 
@@ -35,12 +36,21 @@ class MessageError(ValueError):
 
 
 # What reading bytes of any kind may raise; RuntimeError covers torch's own and too deep a nesting.
-_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, SafetensorError)
+_MALFORMED = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    MemoryError,
+    SafetensorError,
+)
 
 
 def _shorten(error: Exception) -> str:
     """What is wrong, without much of what was sent."""
-    text = f"{type(error).__name__} {error}"
+    text = shorten(f"{type(error).__name__} {error}", 500)
     return text.encode("ascii", "backslashreplace").decode()[:500]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from fedaction.federation.state import Job, Report, Update
-from fedaction.federation.tree import largest_values
+from fedaction.federation.tree import FlatTree, largest_values, shapes_of
 from fedaction.guard.base import Refused
 from fedaction.guard.reports import check_metrics
 
@@ -24,20 +24,38 @@ def validate(update: Update, job: Job, report: Report) -> Update:
     if update.occasion != job.occasion:
         raise Refused(f"{who} answered its job {update.occasion}, but was asked for {job.occasion}: an old answer")
     check_metrics(update.metrics, who)
-    missing = [name for name in job.payload if name not in update.tree]
+    _check_shapes(update, job, who)
+    if not (isinstance(update.tree, FlatTree) and update.tree.sound):
+        _check_values(update, who)
+    if not (math.isfinite(update.samples) and update.samples > 0):
+        raise Refused(f"{who} says that {update.samples} samples are behind its update; expected a positive number")
+    return update
+
+
+def _check_shapes(update: Update, job: Job, who: str) -> None:
+    """Names, shapes and dtypes must be those of the payload."""
+    places = update.tree.places if isinstance(update.tree, FlatTree) else None
+    if places is not None and places.fits is job.payload:
+        return
+    sent, expected = shapes_of(update.tree), shapes_of(job.payload)
+    if sent == expected:
+        if places is not None:
+            places.fits = job.payload
+        return
+    missing = [name for name in expected if name not in sent]
     if missing:
-        raise Refused(f"{who} did not send {missing[0]!r} (shape {tuple(job.payload[missing[0]].shape)})")
-    unknown = [name for name in update.tree if name not in job.payload]
-    if unknown:
-        shape = tuple(update.tree[unknown[0]].shape)
-        raise Refused(f"{who} sent {unknown[0]!r} (shape {shape}), which nobody asked for")
-    for name, sent in update.tree.items():
-        expected = job.payload[name]
-        if sent.shape != expected.shape:
-            raise Refused(f"{who} sent {name!r} with shape {tuple(sent.shape)}; expected {tuple(expected.shape)}")
-        if sent.dtype != expected.dtype:
-            shape = tuple(sent.shape)
-            raise Refused(f"{who} sent {name!r} as {sent.dtype}; expected {expected.dtype} (shape {shape})")
+        raise Refused(f"{who} did not send {missing[0]!r} (shape {expected[missing[0]][0]})")
+    for name, (shape, dtype) in sent.items():
+        if name not in expected:
+            raise Refused(f"{who} sent {name!r} (shape {shape}), which nobody asked for")
+        if shape != expected[name][0]:
+            raise Refused(f"{who} sent {name!r} with shape {shape}; expected {expected[name][0]}")
+        if dtype != expected[name][1]:
+            raise Refused(f"{who} sent {name!r} as {dtype}; expected {expected[name][1]} (shape {shape})")
+
+
+def _check_values(update: Update, who: str) -> None:
+    """Values must be finite, and variances not below zero."""
     floats = {name: tensor for name, tensor in update.tree.items() if tensor.is_floating_point()}
     for (name, tensor), largest in zip(floats.items(), largest_values(floats), strict=True):
         if not math.isfinite(largest):
@@ -48,9 +66,6 @@ def validate(update: Update, job: Job, report: Report) -> Update:
             )
         if name.endswith("running_var") and bool((tensor < 0).any()):
             raise Refused(f"{who} sent {name!r} with a variance below zero")
-    if not (math.isfinite(update.samples) and update.samples > 0):
-        raise Refused(f"{who} says that {update.samples} samples are behind its update; expected a positive number")
-    return update
 
 
 @dataclass(frozen=True)

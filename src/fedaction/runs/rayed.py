@@ -20,8 +20,9 @@ from fedaction.engines.flower.envelope import open_envelope
 from fedaction.engines.flower.post import FlowerPost, unwrap, wrap
 from fedaction.engines.flower.site import Site
 from fedaction.engines.messages import MOST_BYTES
-from fedaction.federation.files import read_json, write_atomically
+from fedaction.federation.files import write_atomically
 from fedaction.runs.remote import carry_out
+from fedaction.runs.result import read_result
 from fedaction.runs.sites import SiteWorkshop
 
 _TOLD = ("hello", "begin")  # messages that a site remembers while its process lives
@@ -64,7 +65,7 @@ def run_rayed(home: Path, sites: Mapping[str, Path], state: Path, workers: int =
     run_simulation(server, client, len(names), backend_config=resources)  # pyright: ignore[reportArgumentType]
     if failures:
         raise failures[0]
-    return read_json(home / "result.json")
+    return read_result(home)
 
 
 def _answer(name: str, data: Path, state: Path, content: bytes) -> bytes:

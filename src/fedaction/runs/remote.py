@@ -23,7 +23,7 @@ from fedaction.engines.flower.server import FlowerEngine, QuorumError
 from fedaction.engines.flower.status import STATUS, ServerStatus, Watch, write_record
 from fedaction.engines.messages import pack, unpack
 from fedaction.evaluation.divergence import Distances
-from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json
+from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json, write_sealed_json
 from fedaction.federation.settings import to_toml
 from fedaction.federation.state import Job
 from fedaction.methods.base import Method
@@ -32,6 +32,7 @@ from fedaction.runs.checkpoint import RunState
 from fedaction.runs.deploy import SERVER, write_index, write_model
 from fedaction.runs.judge import judge
 from fedaction.runs.recipe import Recipe, load_recipe
+from fedaction.runs.result import RESULT_FILE
 from fedaction.runs.single import SingleRun
 from fedaction.runs.sites import check_real, recipe_for_sites
 from fedaction.runs.stop import is_over
@@ -70,8 +71,8 @@ class Roll(BaseModel):
     """See `Patience.answer`."""
     absence: float = Field(default=120.0, gt=0)
     """See `Patience.absence`."""
-    nodes: dict[str, str] | None = None
-    """Whose key each node has, by its number; None: nodes have no keys."""
+    keys: dict[str, str] | None = None
+    """Whose each key is, by its fingerprint; None: sites have no keys."""
     members: tuple[_Enrolled, ...] = ()
     """Who has joined; nobody else can, once the run has begun."""
 
@@ -232,7 +233,7 @@ class RemoteRun(SingleRun):
             return self._rows_of_test(engine) + rows
         rows = self._rows_of_test(engine)
         if not engine.is_testing:
-            engine.begin_test(self.federation.tests(state, self.assembly.tested))
+            engine.begin_test(self.federation.tests(state, self._draw(self.assembly.tested)))
         return rows
 
     def _rows_of_test(self, engine: FlowerEngine) -> list[Row]:
@@ -303,8 +304,7 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
             exchange = Exchange(post, roll.run, told, patience, watch.warn, watch.tell, note=watch.note)
             watch.count(exchange.wire)
             exchange.joined, exchange.closed = dict(known), bool(known)
-            if roll.nodes is not None:
-                exchange.names = {int(node): name for node, name in roll.nodes.items()}
+            exchange.owners = roll.keys
             news.tell(f"waiting for {roll.count} sites")
             exchange.gather(roll.count, roll.absence if known else roll.wait)
             if not known:
@@ -313,7 +313,7 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
             RemoteRun(recipe, exchange, folder, watch).execute()
             result = summary(recipe, folder)
             result["warnings"] = judge([result])
-            write_json(folder / "result.json", result)
+            write_sealed_json(folder / RESULT_FILE, result)
             write_json(folder / "wire.json", exchange.wire)
             watch.end("done", f"accuracy {result['mean']:.1%}")
         news.end("done", f"accuracy {result['mean']:.1%}")

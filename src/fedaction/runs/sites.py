@@ -15,7 +15,7 @@ from fedaction.data.sources.video import VideoSource
 from fedaction.engines.base import choose_device
 from fedaction.engines.flower.install import Install
 from fedaction.engines.flower.limits import Limits
-from fedaction.engines.flower.site import Work
+from fedaction.engines.flower.site import SiteWork
 from fedaction.federation.settings import FILE, RecipeError, Settings
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree
@@ -58,7 +58,7 @@ _INSTEAD: dict[str, str] = {
     "public": 'each site makes a store of what it has (`fedaction data prepare` or `import`); say data = "store"',
 }
 """What to do about kinds of data that are for simulations."""
-_SIMULATED = ("unseen", "late", "devices", "least_epochs", "report_samples", "feature_missing")
+_SIMULATED = ("unseen", "late", "devices", "least_epochs", "report_samples", "feature_missing", "attackers")
 
 
 def where(data: str, path: str) -> Any:
@@ -155,7 +155,7 @@ class SiteWorkshop:
         members: Sequence[ClientInfo],
         install: Install,
         folder: Path,
-    ) -> Work:
+    ) -> SiteWork:
         """See `Workshop.build`."""
         with self.limits.bound_networks():
             model = str(install.write_model(folder)) if install.model else ""
@@ -168,7 +168,7 @@ class SiteWorkshop:
             method = self._method(parsed, {**described, self.name: ready[self.name].info}.values(), install)
         cards = {self.name: (data.info.classes, data.input)}
         assembly = Assembly(parsed, method, ready, described, device, cards)
-        return Work(method, assembly.engine(), partial(_write_model, assembly, self.name))
+        return SiteWork(method, assembly.engine(), partial(_write_model, assembly, self.name))
 
     def _method(self, recipe: Recipe, members: Iterable[ClientInfo], install: Install) -> Method:
         """The method over some clients, this site among them, if its network is not too large here."""
@@ -180,7 +180,7 @@ class SiteWorkshop:
 
 
 def _write_model(assembly: Assembly, client: str, tensors: Tree, path: Path) -> bool:
-    """See `Work.write_model`."""
+    """See `SiteWork.write_model`."""
     if assembly.method.task is None:
         write_own_model(path, assembly, client, tensors)
         return True

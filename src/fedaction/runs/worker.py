@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedaction.engines.base import choose_device
 from fedaction.engines.flower.envelope import Name
 from fedaction.engines.flower.limits import Limits
-from fedaction.engines.flower.site import REPORTS, Site
+from fedaction.engines.flower.site import USUAL_REPORTS, Site
 from fedaction.engines.flower.status import STATUS, Diary
 from fedaction.runs.sites import SiteWorkshop
 
@@ -36,7 +36,7 @@ class SiteSettings(BaseModel):
     """The file with what the SuperNode knows it by."""
     device: str = "auto"
     """auto, cpu or cuda."""
-    reports: tuple[str, ...] = tuple(REPORTS)
+    reports: tuple[str, ...] = USUAL_REPORTS
     """What it tells."""
     parent: int = Field(default_factory=os.getpid)
     """The process that starts it, without which it ends."""

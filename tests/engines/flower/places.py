@@ -26,7 +26,7 @@ from fedaction.runs.sites import SiteWorkshop
 from fedaction.runs.study import load_clients
 from fedaction.stage.federation import stage_federation
 from fedaction.stage.stores import PLACES, write_stage_stores
-from tests.conftest import TINY
+from tests.conftest import TINY, UNLABELLED
 from tests.data.clips.made import write_video
 from tests.data.signals.made import phone_csv
 
@@ -110,12 +110,13 @@ def _square(place: str, number: int, frame: int, step: tuple[int, int]) -> Any:
 
 def make_video_recipe(paths: dict[str, Path], method: str, **more: Any) -> Recipe:
     """A short run over those videos."""
-    network = {"backbone": "resnet3d", "classifier": "shared"} if method != "fedvssl" else {"clip_size": 16}
-    if method == "fedvssl":
+    labelled = method not in UNLABELLED
+    network = {"backbone": "resnet3d", "classifier": "shared"} if labelled else {"clip_size": 16}
+    if not labelled:
         network |= {"pretext": "speed", "clip_frames": 4, "speed_strides": [0, 1, 2], "speed_easy": [0, 1]}
     values: dict[str, Any] = {
         **{"method": method, "data": "video", "video_paths": [str(path) for path in paths.values()]},
-        **{"frames": 4 if method != "fedvssl" else 12, "video_side": 20, "video_crop": 16, "video_cache": "none"},
+        **{"frames": 4 if labelled else 12, "video_side": 20, "video_crop": 16, "video_cache": "none"},
         **{"model_width": 2, "rounds": 2, "seeds": [4], "lr": 0.02, "batch_size": 4, "workers": 1, "device": "cpu"},
         **{"controls": [], **network, **more},
     }
@@ -136,10 +137,10 @@ def make_model(folder: Path) -> str:
     return str(folder / "model.safetensors")
 
 
-def make_features(folder: Path) -> dict[str, Path]:
+def make_features(folder: Path, widths: tuple[int, int] = (12, 7)) -> dict[str, Path]:
     """A feature store at each of two places, of one modality each and of the same classes."""
     paths: dict[str, Path] = {}
-    for modality, width in (("skeleton", 12), ("audio", 7)):
+    for modality, width in zip(("skeleton", "audio"), widths, strict=True):
         paths[modality] = folder / modality
         rng = np.random.default_rng(width)
         labels = np.arange(36) % 3
@@ -190,6 +191,8 @@ class HousePost:
         self.sites, self.gone = sites, set[int]()
         self.change: Callable[[int, Kind, bytes], bytes | Bounce | None] = lambda node, kind, content: content
         """Of an answer: what arrives in its place; None: nothing."""
+        self.keys: dict[int, str] = {}
+        """Fingerprints of nodes' keys."""
         self.seen: list[tuple[int, Kind, bytes, bytes]] = []
         """Everything that passed: node, kind, question, answer."""
         self._answers: dict[str, bytes | Bounce] = {}
@@ -197,6 +200,9 @@ class HousePost:
 
     def nodes(self) -> set[int]:
         return {*self.sites} - self.gone
+
+    def key(self, node: int) -> str:
+        return self.keys.get(node, "")
 
     def send(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
         ids: list[str | None] = []

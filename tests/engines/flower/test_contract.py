@@ -16,7 +16,7 @@ from fedaction.engines.flower.exchange import Bounce, Exchange, NobodyLeftError,
 from fedaction.engines.flower.install import installer
 from fedaction.engines.flower.keep import LostError, SiteStore
 from fedaction.engines.flower.server import FlowerEngine, QuorumError
-from fedaction.engines.flower.site import Site
+from fedaction.engines.flower.site import REPORTS, USUAL_REPORTS, Site
 from fedaction.engines.messages import MOST_BYTES, pack, unpack
 from fedaction.evaluation.site import Evaluation, Question
 from fedaction.federation.progress import Quiet
@@ -49,6 +49,11 @@ def paths(tmp_path_factory):
 def compare(one, other):
     """Two run directories hold the same numbers and the same tensors."""
     assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    return compare_tensors(one, other)
+
+
+def compare_tensors(one, other):
+    """Two run directories hold the same tensors; their last states."""
     states = [latest_checkpoint(folder / "checkpoints", folder / "metrics.jsonl") for folder in (one, other)]
     trees = [(s.server.shared, s.server.ahead, s.server.memory, *s.server.groups.values()) for s in states]
     assert any(len(tree) for tree in trees[0])
@@ -204,6 +209,11 @@ def test_a_site_tells_only_what_its_owner_allows(paths, tmp_path):
     (report,) = house.engine.evaluate([house.job("gym")], Question(("confusion", "topology", "samples"), samples=4))
     assert "accuracy" in report.metrics and report.evidence == {}
     assert house.train("gym")[0].metrics == {}
+    wanted = Question(("confusion", "topology"))
+    for told, kinds in ((USUAL_REPORTS, {"confusion"}), (tuple(REPORTS), {"confusion", "topology"})):
+        house = House(paths, tmp_path / str(len(told)), reports=told)
+        (report,) = house.engine.evaluate([house.job("gym")], wanted)
+        assert set(report.evidence) == kinds  # a learned graph leaves where its owner agrees
 
 
 def test_a_straggler_fails_and_one_who_vanished_comes_back_as_another_node(house, paths, tmp_path):
@@ -343,6 +353,7 @@ def test_recipes_that_are_for_simulations_are_refused(paths):
         ("fsar", {"unseen": "gym"}),
         ("central", {}),
         ("fsar", {"late": ["gym"]}),
+        ("fsar", {"attack": "scale", "attackers": 1}),
         ("edge", {"least_epochs": 1}),
     ):
         with pytest.raises(ValueError, match=r"simulations|one place"):

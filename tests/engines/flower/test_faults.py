@@ -9,6 +9,7 @@ import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -327,6 +328,32 @@ def test_a_run_without_its_quorum_ends_and_resumes_when_the_site_is_back(paths, 
         machine.serve(resume=True)
         machine.finish()
         assert [come_back(machine, name) for name in paths] == [1, 1]
+    compare_with_undisturbed(recipe, machine)
+
+
+def test_one_name_is_one_site_and_changed_data_are_no_site_until_they_are_put_back(paths, tmp_path):
+    recipe = make_recipe(paths, "fsar", local_epochs=EPOCHS)
+    with Machine(tmp_path, paths, recipe, environment=QUICK) as machine:
+        machine.serve("--sites", "2", "--absence", "900")
+        for name in paths:
+            machine.join(name)
+        machine.stop_in_training("gym", 2)
+        machine.join("gym", label="impostor", state=tmp_path / "sites" / "impostor")
+        machine.wait_for_text("impostor", "leaves this site out: another site has already joined as 'gym'")
+        machine.kill_all("gym")
+        frames = paths["gym"] / "frames.npy"
+        whole = frames.read_bytes()
+        changed = np.load(frames)
+        changed[3] += 0.25  # one body in one frame
+        np.save(frames, changed)
+        machine.join("gym", label="changed")
+        machine.wait_for_text("changed", "leaves this site out: the data of 'gym' are not those that it joined with")
+        machine.kill("changed")
+        frames.write_bytes(whole)
+        machine.join("gym")
+        machine.finish()
+        assert come_back(machine, "gym") == 1
+        assert "put them back as they were" in " ".join(machine.read_log("server").split())
     compare_with_undisturbed(recipe, machine)
 
 

@@ -11,7 +11,13 @@ from typer.testing import CliRunner
 pytest.importorskip("cryptography", reason="keys need the package cryptography, which comes with flwr")
 
 from fedaction.cli import app
-from fedaction.engines.flower.keys import KeyFileError, make_server_keys, make_site_key, read_key
+from fedaction.engines.flower.keys import (
+    KeyFileError,
+    fingerprint_pem,
+    make_server_keys,
+    make_site_key,
+    read_key,
+)
 
 
 def greet(folder, host):
@@ -106,3 +112,20 @@ def test_the_command(tmp_path):
     assert shown.exit_code == 0 and "authority" in shown.stdout and "clinic" in shown.stdout
     again = run(app, ["keys", "site", "clinic", "--out", str(tmp_path)])
     assert again.exit_code == 2 and "is there already" in again.stderr
+
+
+def test_a_key_has_one_fingerprint_in_every_form(tmp_path):
+    from cryptography.hazmat.primitives import serialization
+
+    path = make_site_key("clinic", tmp_path)["public"]
+    key = serialization.load_ssh_public_key(path.read_bytes())
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    assert fingerprint_pem(pem) == read_key(path).fingerprint  # as a SuperLink has it, and as a file
+    for blob in (
+        b"",
+        pem[:40],
+        pem.replace(b"\n", b"", 1),
+        pem.replace(b"PUBLIC", b"SECRET"),
+        b"\n".join([pem, pem]),
+    ):
+        assert fingerprint_pem(blob) == ""

@@ -43,6 +43,50 @@ def test_waits_can_be_shortened():
     assert "time.sleep(3)" in text and text.count("time.") == text.count("time.sleep(") + text.count("total time.")
 
 
+def test_an_answer_that_lies_there_is_sent_and_a_supernode_goes_on(monkeypatch):
+    """With Flower's own state and its own steps; only what would be the network is the test's."""
+    from flwr.app import Message
+    from flwr.supercore.object_store import ObjectStoreFactory
+    from flwr.supercore.task_identity import TaskIdentity
+    from flwr.supernode import start_client_internal as node
+    from flwr.supernode.nodestate import NodeStateFactory
+
+    from fedaction.engines.flower.node import flush_replies
+    from fedaction.engines.flower.post import wrap
+
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    objects = ObjectStoreFactory()
+    state, store, sent = NodeStateFactory(objects).state(), objects.store(), []
+    state.set_node_id(7)
+
+    def send(message, object_tree, duration):
+        sent.append(message.metadata.reply_to_message_id)
+        return set(), ""
+
+    def put_reply(name):
+        asked = Message(wrap(b"question"), dst_node_id=7, message_type="train")
+        asked.metadata.__dict__.update(_message_id=name, _run_id=3)
+        node._insert_message(Message(wrap(name.encode()), reply_to=asked), state, store)
+
+    fetch, push = flush_replies(lambda **_: None, node._push_messages)
+    for names in (["one"], ["two", "three"], []):
+        for name in names:
+            put_reply(name)
+        got = fetch(state=state)
+        assert got == (0 if names else None)
+        if got is not None:
+            push(state=state, object_store=store, send=send, push_object=lambda *_: None)
+    assert sent == ["one", "two", "three"] and not state.get_messages_legacy(is_reply=True)
+    fetch, push = flush_replies(lambda **_: 5, node._push_messages)  # with a message, all is as Flower has it
+    put_reply("four")
+    assert fetch(state=state) == 5
+    push(state=state, object_store=store, send=send, push_object=lambda *_: None)
+    assert sent[-1] == "four"
+    text = inspect.getsource(node)
+    assert text.count("_push_messages(\n                state=state,") == 1  # by name, as it is replaced
+
+
 def test_bytes_come_through_a_record_as_they_were():
     from flwr.app import RecordDict
 
@@ -88,3 +132,21 @@ def test_a_node_that_was_started_again_is_missed_once():
     assert post.nodes() == post.nodes() == {7, 8}
     grid.nodes = (NodeInfo(node_id=7, last_activated_at="10:05"), other)
     assert [post.nodes() for _ in range(3)] == [{8}, {7, 8}, {7, 8}]
+
+
+def test_a_superlink_says_whose_key_a_node_has_and_which_it_knows():
+    from flwr.proto.node_pb2 import NodeInfo
+    from flwr.supercore.error.base import ApiErrorCode
+    from flwr.supercore.error.catalog import API_ERROR_MAP
+
+    from fedaction.engines.flower.launch import _IN_USE
+    from fedaction.engines.flower.post import FlowerPost
+
+    class Grid:
+        def get_nodes(self) -> list[NodeInfo]:
+            return [NodeInfo(node_id=7, public_key=b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")]
+
+    post = FlowerPost(Grid())
+    post.nodes()
+    assert len(post.key(7)) == 64 and post.key(8) == ""
+    assert _IN_USE in API_ERROR_MAP[ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE].public_message

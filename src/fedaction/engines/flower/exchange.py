@@ -23,6 +23,7 @@ from fedaction.engines.flower.envelope import (
     open_envelope,
 )
 from fedaction.engines.flower.install import digest_install
+from fedaction.engines.flower.members import pack_members
 from fedaction.engines.flower.requests import (
     MOST_HELLO,
     Bounce,
@@ -33,7 +34,6 @@ from fedaction.engines.flower.requests import (
     Post,
     Request,
 )
-from fedaction.engines.flower.site import pack_members
 from fedaction.engines.messages import MessageError, unpack
 
 _MOST_CLASSES = 100_000
@@ -80,8 +80,8 @@ class Exchange:
     """Whether nobody else may join."""
     note: Callable[[str, str, str], object] = lambda _what, _name, _text: None
     """Told of who is "here" (with what it has), "gone" or "left out" (with the reason): what, name, text."""
-    names: Mapping[int, str] | None = None
-    """Whose key each node has, where nodes have keys: a site cannot join under another's name."""
+    owners: Mapping[str, str] | None = None
+    """Whose each key is, by its fingerprint, where sites have keys: none can join under another's name."""
     install: Callable[[str], bytes] = lambda _: b""
     """What a client is sent once in the run, with the message that begins it; b"": nothing."""
     wire: dict[str, dict[str, int]] = field(
@@ -237,10 +237,9 @@ class Exchange:
                 raise EnvelopeError(f"it cannot join: {said.text}")
             if (said.kind, said.run, said.nonce) != ("hello", self.run, word) or len(envelope.parts) != 1:
                 raise EnvelopeError("it answered another question than it was asked")
-            if self.names is not None and self.names.get(node) != said.client:
-                raise EnvelopeError(
-                    f"it says that it is {said.client[:100]!r}, but its key is {self.names.get(node)!r}'s"
-                )
+            owner = None if self.owners is None else self.owners.get(self.post.key(node), "nobody")
+            if owner is not None and owner != said.client:
+                raise EnvelopeError(f"it says that it is {said.client[:100]!r}, but its key is {owner!r}'s")
             client = self._admit(said, unpack(ClientInfo, envelope.parts[0]))
         except (EnvelopeError, MessageError) as error:
             self.warn(f"a node ({node}) is left out: {error}")

@@ -10,7 +10,9 @@ site has a key pair; the server is given the public half. Nothing secret leaves 
 
 from __future__ import annotations
 
+import base64
 import datetime
+import hashlib
 import ipaddress
 import os
 import re
@@ -154,6 +156,17 @@ def read_key(path: Path) -> KeyFile:
         raise
     except Exception as error:  # cryptography raises many kinds
         raise KeyFileError(f"{path} is neither a certificate nor a key that can be read: {error}") from None
+
+
+def fingerprint_pem(blob: bytes) -> str:
+    """The fingerprint of a public key in PEM, the same as `read_key` has of its file; "": these bytes are none."""
+    lines = blob.strip().splitlines()
+    if len(lines) < 3 or lines[0] != b"-----BEGIN PUBLIC KEY-----" or lines[-1] != b"-----END PUBLIC KEY-----":
+        return ""
+    try:
+        return hashlib.sha256(base64.b64decode(b"".join(lines[1:-1]), validate=True)).hexdigest()
+    except ValueError:
+        return ""
 
 
 def _cryptography() -> Mapping[str, Any]:

@@ -14,12 +14,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 from urllib.error import URLError
 from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, build_opener
 
+from fedaction.engines.flower.keys import read_key
 from fedaction.engines.flower.node import MARK, PARENT
 from fedaction.engines.flower.status import CONTACT
 from fedaction.federation.files import read_json, write_atomically, write_json
@@ -27,7 +29,8 @@ from fedaction.federation.files import read_json, write_atomically, write_json
 _CONNECTION = "fedaction"
 _DATABASE = "superlink.db"
 _MADE = "superlink.made"  # in Flower's folder once a SuperLink has answered from its database
-_NODES = "nodes.json"
+_REGISTERED = "registered.json"
+_IN_USE = "Public key already in use"  # what Flower says of a key that it knows
 _PROJECT = """\
 [project]
 name = "fedaction-run"
@@ -168,24 +171,30 @@ def start_superlink(
     return _start(command, home, log)
 
 
+def answers(port: int, keys: ServerKeys | None = None) -> bool:
+    """Whether a SuperLink on this machine answers."""
+    handlers: list[BaseHandler] = [ProxyHandler({})]  # whatever proxy is set, this machine is not behind it
+    if keys is not None:
+        handlers.append(HTTPSHandler(context=ssl.create_default_context(cafile=keys.file("ca.crt"))))
+    scheme = "http" if keys is None else "https"
+    try:
+        with build_opener(*handlers).open(f"{scheme}://127.0.0.1:{port}/health", timeout=2):
+            return True
+    except (URLError, OSError, HTTPException):
+        return False
+
+
 def wait_for_superlink(
     process: subprocess.Popen[bytes], port: int, seconds: float = 180.0, keys: ServerKeys | None = None
 ) -> None:
     """Waits until a SuperLink on this machine answers; a ValueError where it ended, or does not."""
-    handlers: list[BaseHandler] = [ProxyHandler({})]  # whatever proxy is set, this machine is not behind it
-    if keys is not None:
-        handlers.append(HTTPSHandler(context=ssl.create_default_context(cafile=keys.file("ca.crt"))))
-    ask = build_opener(*handlers).open
-    scheme = "http" if keys is None else "https"
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if process.poll() is not None:
             raise ValueError(f"the SuperLink ended at once, with status {process.returncode}; its log says why")
-        try:
-            with ask(f"{scheme}://127.0.0.1:{port}/health", timeout=2):
-                return
-        except (URLError, OSError):
-            time.sleep(0.2)
+        if answers(port, keys):
+            return
+        time.sleep(0.2)
     raise ValueError(f"the SuperLink did not answer within {seconds:g} s")
 
 
@@ -198,7 +207,7 @@ def open_superlink(
     """
     for left in reversed(range(tries)):
         if not (home / _MADE).exists():
-            for path in (home / _NODES, *home.glob(f"{_DATABASE}*")):  # the numbers are those of that database
+            for path in (home / _REGISTERED, *home.glob(f"{_DATABASE}*")):  # which keys it knew is in it
                 path.unlink(missing_ok=True)
         process = start_superlink(home, host, port, log, keys)
         try:
@@ -226,25 +235,30 @@ def connect(home: Path, port: int, keys: ServerKeys | None = None) -> None:
     write_atomically(home / "config.toml", settings.encode())
 
 
-def register(home: Path, keys: ServerKeys) -> dict[str, str]:
-    """Makes the sites' keys known to a SuperLink that `connect` was called for; the site of each node, by its number.
+def register(home: Path, keys: ServerKeys, *, again: bool = False) -> dict[str, str]:
+    """Makes the sites' keys known to a SuperLink that `connect` was called for; whose each is, by its fingerprint.
 
-    Flower tells a key's number once: it is kept in `home`, beside the SuperLink's memory.
+    Args:
+        home: Flower's own folder, where it is written down which keys a SuperLink knows already.
+        keys: the server's.
+        again: whether to make all of them known, whatever is written down.
     """
-    path = home / _NODES
-    known: dict[str, str] = read_json(path) if path.exists() else {}  # numbers by key
-    for site in keys.sites().values():
-        key = " ".join(site.read_text(encoding="utf-8").split()[:2])
-        if key in known:
+    path = home / _REGISTERED
+    known: list[str] = read_json(path) if path.exists() and not again else []
+    owners: dict[str, str] = {}
+    for name, site in keys.sites().items():
+        fingerprint = read_key(site).fingerprint
+        owners[fingerprint] = name
+        if fingerprint in known:
             continue
-        words = ("supernode", "register", str(site.resolve()), _CONNECTION, "--name", site.stem, "--format", "json")
+        words = ("supernode", "register", str(site.resolve()), _CONNECTION, "--name", name, "--format", "json")
         said = json.loads(_flwr(home, *words))
-        if not said.get("success"):
-            raise ValueError(f"{site} is not taken for a site's key: {said.get('error-message', said)}")
-        known[key] = str(said["node-id"])
+        reason = str(said.get("error-message", said))
+        if not said.get("success") and _IN_USE not in reason:
+            raise ValueError(f"{site} is not taken for a site's key: {reason}")
+        known.append(fingerprint)
         write_json(path, known)
-    texts = {name: " ".join(site.read_text(encoding="utf-8").split()[:2]) for name, site in keys.sites().items()}
-    return {known[key]: name for name, key in texts.items()}
+    return owners
 
 
 def submit(

@@ -21,6 +21,8 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
+from fedaction.federation.processes import is_out_of_memory
+
 _SHARE = 0.8  # of a machine's memory that a site uses at most, unless its owner says otherwise
 _BUILDING = threading.Lock()  # hooks are for all of a process
 
@@ -53,30 +55,8 @@ class Limits(BaseModel):
     @contextmanager
     def bound_networks(self) -> Generator[None]:
         """Refuses a network while it is being built, as soon as it is too large."""
-        total = 0
-
-        def count(module: nn.Module, name: str, tensor: Any) -> None:
-            nonlocal total
-            total += tensor.numel() if isinstance(tensor, torch.Tensor) else 0
-            if total > self.parameters:
-                raise LimitError(
-                    f"the network has more than the {self.parameters:,} parameters that this site's owner allows"
-                )
-
-        with _BUILDING:
-            handles = [
-                register_module_parameter_registration_hook(count),
-                register_module_buffer_registration_hook(count),
-            ]
-            try:
-                yield
-            except (MemoryError, RuntimeError, OverflowError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                raise LimitError("the network does not fit into this site's memory") from None
-            finally:
-                for handle in handles:
-                    handle.remove()
+        with bound_network(self.parameters, "that this site's owner allows", "this site's memory"):
+            yield
 
     def bound_memory(self) -> None:
         """Bounds this process for good, on Linux: what needs more memory fails, and the machine goes on."""
@@ -94,20 +74,34 @@ class Limits(BaseModel):
         return f"{self.memory or _SHARE * find_memory() / 2**30:.1f} GiB"
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory has run out: Python's, or torch's on a CPU or a GPU."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    text = str(error)
-    return isinstance(error, RuntimeError | OverflowError) and any(
-        words in text
-        for words in (
-            "allocate memory",
-            "out of memory",
-            "storage size calculation overflowed",
-            "too large to convert",
-        )
-    )
+@contextmanager
+def bound_network(most: int, whose: str, memory: str) -> Generator[None]:
+    """Refuses the networks that are built inside as soon as they have more than `most` numbers, buffers included.
+
+    `whose` says in words what that limit is, `memory` what they would not fit into.
+    """
+    total = 0
+
+    def count(module: nn.Module, name: str, tensor: Any) -> None:
+        nonlocal total
+        total += tensor.numel() if isinstance(tensor, torch.Tensor) else 0
+        if total > most:
+            raise LimitError(f"the network has more than the {most:,} parameters {whose}")
+
+    with _BUILDING:
+        handles = [
+            register_module_parameter_registration_hook(count),
+            register_module_buffer_registration_hook(count),
+        ]
+        try:
+            yield
+        except (MemoryError, RuntimeError, OverflowError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise LimitError(f"the network does not fit into {memory}") from None
+        finally:
+            for handle in handles:
+                handle.remove()
 
 
 def find_memory() -> int:

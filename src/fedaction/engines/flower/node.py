@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -60,21 +60,45 @@ def shorten_backoff(seconds: float = 0.1) -> bool:
     return True
 
 
-def flush_replies(pull: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Flower's step that fetches a message, which also counts as done where an answer lies there to be sent.
+class _Looked:
+    """A SuperNode's state some of whose answers were looked at: Flower gives each out once, so they are kept here."""
+
+    def __init__(self, state: Any, replies: Sequence[Any]) -> None:
+        self._state, self._replies = state, [*replies]
+
+    def get_messages_legacy(self, **named: Any) -> Sequence[Any]:
+        """Those answers; later the state's."""
+        replies, self._replies = self._replies, []
+        return replies or self._state.get_messages_legacy(**named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._state, name)
+
+
+def flush_replies(
+    pull: Callable[..., int | None], push: Callable[..., None]
+) -> tuple[Callable[..., int | None], Callable[..., None]]:
+    """Flower's steps that fetch a message and send answers; an answer that lies there counts as a message fetched.
 
     A SuperNode sends answers only after it has fetched a message. Where a run ended while one of its messages came,
     two answers follow one message, and every later one would lie there until the next message.
     """
+    looked: list[Any] = []
 
     def fetch(*positional: Any, **named: Any) -> int | None:
         run = pull(*positional, **named)
-        state = named.get("state")
-        if run is None and state is not None and state.get_messages_legacy(is_reply=True):
-            return 0
+        if run is None and (state := named.get("state")) is not None:
+            looked.extend(state.get_messages_legacy(is_reply=True))
+            return 0 if looked else None
         return run
 
-    return fetch
+    def send(*positional: Any, **named: Any) -> None:
+        if looked:
+            named["state"] = _Looked(named["state"], looked)
+            looked.clear()
+        push(*positional, **named)
+
+    return fetch, send
 
 
 def set_heartbeat(seconds: float) -> bool:
@@ -164,7 +188,8 @@ def main() -> None:
         set_heartbeat(float(os.environ[HEARTBEAT]))
     mark = os.environ.get(MARK)
     fetch = mark_contact(start_client_internal._pull_and_store_message, Path(mark) if mark else None)
-    start_client_internal._pull_and_store_message = flush_replies(fetch)
+    fetch, send = flush_replies(fetch, start_client_internal._push_messages)
+    start_client_internal._pull_and_store_message, start_client_internal._push_messages = fetch, send
     start_client_internal.time = ShortSleeps(max(0.01, float(os.environ.get(POLL, "0.3"))))
     flower_supernode()
 

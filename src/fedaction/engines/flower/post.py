@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 
 from fedaction.engines.flower.envelope import Kind
 from fedaction.engines.flower.exchange import Bounce
+from fedaction.engines.flower.keys import fingerprint_pem
 
 RECORD = "fedaction"
 """The name of the one record, and of the one array in it, that a message has."""
@@ -43,6 +44,7 @@ class FlowerPost:
         self._grid, self._lifetime = grid, lifetime
         self._sent: dict[str, int] = {}
         self._started: dict[int, str] = {}
+        self._keys: dict[int, bytes] = {}
 
     def nodes(self) -> set[int]:
         """See `Post.nodes`.
@@ -50,10 +52,16 @@ class FlowerPost:
         A node that was started again since the last look is left out once: what it had been asked went with it, and
         one that has a key keeps its number.
         """
-        started = {int(node.node_id): str(node.last_activated_at) for node in self._grid.get_nodes()}
+        there = {int(node.node_id): node for node in self._grid.get_nodes()}
+        self._keys = {number: bytes(node.public_key) for number, node in there.items()}
+        started = {number: str(node.last_activated_at) for number, node in there.items()}
         same = {node for node, moment in started.items() if self._started.get(node, moment) == moment}
         self._started = started
         return same
+
+    def key(self, node: int) -> str:
+        """See `Post.key`. The SuperLink has seen that a node signs with it."""
+        return fingerprint_pem(self._keys.get(node, b""))
 
     def send(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
         """See `Post.send`."""

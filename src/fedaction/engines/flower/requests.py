@@ -30,6 +30,10 @@ class Post(Protocol):
         """Those that are thought to be there."""
         ...
 
+    def key(self, node: int) -> str:
+        """The fingerprint of a node's key; "": it has none, or is not known."""
+        ...
+
     def send(self, messages: Sequence[tuple[int, Kind, bytes]]) -> list[str | None]:
         """Sends messages to nodes; their ids, or None where one was not taken."""
         ...

@@ -10,7 +10,6 @@ import math
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,11 +22,13 @@ from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Front, open_envelope
 from fedaction.engines.flower.install import Install, digest_install
 from fedaction.engines.flower.keep import SiteStore
-from fedaction.engines.flower.limits import Limits, is_out_of_memory
-from fedaction.engines.messages import MOST_BYTES, MessageError, pack, unpack
+from fedaction.engines.flower.limits import Limits
+from fedaction.engines.flower.members import read_members
+from fedaction.engines.messages import MOST_BYTES, pack, unpack
 from fedaction.engines.store import LocalState
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Question
 from fedaction.federation.files import free_bytes, write_atomically
+from fedaction.federation.processes import is_out_of_memory
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job
 from fedaction.federation.tree import Leaf, Tree, largest_values, tree_bytes
@@ -42,11 +43,12 @@ REPORTS: dict[str, str] = {
 }
 """What a site may tell besides the tensors that it shares, by the word that its owner allows or cuts it with.
 Recordings ("samples" in a simulation's report) are not among them: they never leave."""
+USUAL_REPORTS = ("training", "metrics", "confusion")
+"""What a site tells unless its owner says otherwise. A learned graph shows a part that is kept, so one must agree."""
 MODEL = "model.safetensors"
 """In the folder that a site keeps of a run: its own network, once the run is over."""
 _EMPTY_RUN = "0" * 32
 _MOST_RECIPE = 256 << 10
-_MOST_MEMBERS = 100_000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _STATES = 4  # of LOCAL tensors that a disk must have room for when a run begins
 
@@ -69,7 +71,7 @@ class Workshop(Protocol):
         members: Sequence[ClientInfo],
         install: Install,
         folder: Path,
-    ) -> Work:
+    ) -> SiteWork:
         """What does this site's work among all members of the run, once `install` was found to suit it.
 
         `folder` is where the site keeps things of this run.
@@ -78,7 +80,7 @@ class Workshop(Protocol):
 
 
 @dataclass(frozen=True)
-class Work:
+class SiteWork:
     """What does a site's work in a run."""
 
     method: Method
@@ -97,7 +99,7 @@ class _Session:
     recipe: Mapping[str, Any]
     data: ClientData
     store: SiteStore
-    work: Work | None = None
+    work: SiteWork | None = None
 
 
 class Note(Protocol):
@@ -120,7 +122,7 @@ class Site:
         name: str,
         folder: Path,
         workshop: Workshop,
-        reports: Sequence[str] = tuple(REPORTS),
+        reports: Sequence[str] = USUAL_REPORTS,
         log: Callable[[str], object] = lambda _: None,
         limits: Limits = Limits(),  # noqa: B008
         note: Note = _note_nothing,
@@ -351,31 +353,6 @@ def read_recipe_part(content: bytes) -> dict[str, Any]:
     if not isinstance(recipe, dict):
         raise EnvelopeError("what should be a recipe is no JSON object")
     return {str(key): value for key, value in recipe.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-
-
-def pack_members(members: Sequence[ClientInfo]) -> bytes:
-    """Descriptions of clients as a part of a message: a JSON list of what `pack` gives, in hexadecimal."""
-    return json.dumps([_pack_member(member) for member in members]).encode()
-
-
-@lru_cache(maxsize=4096)
-def _pack_member(member: ClientInfo) -> str:
-    """One description. Every site is told of every other: a thousand of them would pack each a thousand times."""
-    return pack(member).hex()
-
-
-def read_members(content: bytes) -> list[ClientInfo]:
-    """Reads what `pack_members` gave; anything else is a MessageError."""
-    try:
-        texts: Any = json.loads(content)
-        if not isinstance(texts, list) or len(texts) > _MOST_MEMBERS:  # pyright: ignore[reportUnknownArgumentType]
-            raise MessageError("what should be a list of clients is none")
-        members = [unpack(ClientInfo, bytes.fromhex(text)) for text in texts]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise MessageError(f"what should be a list of clients cannot be read: {str(error)[:200]}") from None
-    if len({member.id for member in members}) != len(members):
-        raise MessageError("two clients of a run have one name")
-    return members
 
 
 def _only(parts: Sequence[bytes], count: int) -> Sequence[bytes]:
