@@ -59,6 +59,24 @@ def test_a_recorded_step_is_the_step(double, name):
     engine.close()
 
 
+@pytest.mark.parametrize("name", LABELLED)
+def test_a_stacks_recorded_step_is_the_step(double, name):
+    """Four rounds' worth: the first step of a shape is taken, the second recorded, later ones repeated."""
+    set_precision(tf32=False)
+    clients, method = federation_for(name, model_dropout=0.2)
+    training = replace(TRAINING, augment=None if name in CROSS_MODAL else TRAINING.augment)
+    cuda = torch.device("cuda")
+    jobs = jobs_of(method, initial_state(method, 3), clients)
+    expected = list(VectorisedEngine(method, clients, training, cuda).train(jobs))
+    engine = VectorisedEngine(method, clients, training, cuda, recorded=True)
+    for _ in range(4):
+        for one, other in zip(expected, list(engine.train(jobs)), strict=True):
+            assert other.metrics == pytest.approx(one.metrics, rel=1e-5)
+            for n in one.tree:
+                torch.testing.assert_close(other.tree[n], one.tree[n], atol=1e-6, rtol=1e-6, msg=n)
+    engine.close()
+
+
 @pytest.mark.parametrize("optimiser", ["adam", "adamw"])
 def test_a_recorded_step_of_another_optimiser_is_the_step(double, optimiser):
     """FedRep, whose parts take turns: each counts its own steps, from zero in every job."""

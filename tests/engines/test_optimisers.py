@@ -59,7 +59,7 @@ def test_engines_step_as_torch_optim_does(double, name, engine):
         before = [made.tensors(job) for job in jobs]
         for job, tensors, update in zip(jobs, before, made.train(jobs), strict=True):
             expected = train_by_hand(method, clients[job.client], job, training, tensors)
-            for n, tensor in (update.tree | made.store.pending(job.client)).items():
+            for n, tensor in {**update.tree, **made.store.pending(job.client)}.items():
                 torch.testing.assert_close(tensor, expected[n], atol=TOLERANCE, rtol=TOLERANCE)
     made.close()
 

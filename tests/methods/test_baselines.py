@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from fedaction.engines.base import Applied, Training
 from fedaction.engines.sequential import SequentialEngine
+from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import Tree, tensors_of
@@ -177,6 +178,32 @@ def test_fedema_keeps_the_more_of_itself_the_more_it_moved(double):
         begun = method.begin({**third.job.payload, **third.had})
         torch.testing.assert_close(begun[name], mu * again[name] + (1 - mu) * third.job.payload[name])
         assert clients[client].info.id == first.update.client
+
+
+@pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
+def test_fedema_is_tested_with_the_mixture_that_its_classifier_belongs_to(double, kind):
+    """Normalised by its own statistics; once it has trained, not with what the server sends."""
+    clients = mixed_clients()
+    method, client = make_method("fedema", clients, ema_tau=0.7), clients["client-1"]
+    engine = kind(method, clients, Training(seed=0, batch_size=4, lr=0.5, local_epochs=5, momentum=0.0), CPU)
+    server = initial_state(method, 3)
+    updates = list(engine.train(jobs_of(method, server, clients, 1)))
+    engine.commit(clients)
+    own = next(update.tree for update in updates if update.client == "client-1")
+    server = combine(method, server, updates)
+    job = next(job for job in jobs_of(method, server, clients, 2) if job.client == "client-1")
+    net, losses = fresh(method, client.info, 0).eval(), []
+    for share in (0.7, 0.0):  # mu is tau after one round
+        mixed = {
+            n: share * own[n] + (1 - share) * t if kept_name(n) in net.state_dict() else t
+            for n, t in job.payload.items()
+        }
+        net.load_state_dict({**net.state_dict(), **engine.store.current("client-1"), **mixed})
+        losses.append(float(F.cross_entropy(net(client.test.x), client.test.y).detach()))
+    (report,) = engine.evaluate([job])
+    engine.close()
+    assert report.metrics["loss"] == pytest.approx(losses[0], rel=1e-6)
+    assert losses[1] != pytest.approx(losses[0], rel=1e-3)
 
 
 def test_local_training_is_not_touched_by_others():

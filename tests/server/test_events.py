@@ -53,7 +53,8 @@ def test_the_fast_are_heard_more_often_and_staleness_counts_server_updates(tmp_p
     ages = [done.clients(round, "train", "staleness")[name] for round, name in enumerate(heard, 1)]
     assert ages == [0, 0, 0, 3, 4, 5, 6, 4]
     assert done.state(8).server.version == 8
-    busy = done.clients(8, "clock", "busy")
+    assert [{*done.clients(round, "clock", "busy")} for round in range(1, 9)] == [{name} for name in heard]
+    busy = {row.client: row.value for row in done.rows if row.name == "busy"}  # the last that is known of each
     assert busy == {"client-0": 8, **dict.fromkeys(NAMES[1:], 7)}
 
 
@@ -219,3 +220,13 @@ def test_a_slow_device_does_fewer_epochs_and_the_round_says_how_many_were_done(t
     devices = fleet(tmp_path, "seconds_per_epoch = 2", *["seconds_per_epoch = 7"] * 4)
     done = run(tmp_path / "run", method="fedavg", devices=devices, rounds=1, local_epochs=7, least_epochs=1)
     assert done.server(1, "epochs") == 7 + 4 * 2
+
+
+@pytest.mark.parametrize(("method", "expected"), [("fedavg", [11, 22]), ("edge", [6, 11])])
+def test_devices_that_test_what_they_are_sent_take_their_time_for_it(tmp_path, method, expected):
+    """Two seconds of training and four of a test, or seven and four: in rounds, and one by one."""
+    slow = ["seconds_per_epoch = 7\ntest_seconds = 4"] * 4
+    devices = fleet(tmp_path, "seconds_per_epoch = 2\ntest_seconds = 4", *slow)
+    own = {"updates_per_round": 1} if method == "edge" else {}
+    done = run(tmp_path / "run", method=method, devices=devices, rounds=2, clock_tests=True, **own)
+    assert times(done) == expected

@@ -153,6 +153,8 @@ def set_precision(tf32: bool, *, fastest: bool = False) -> None:
 
 def choose_device(name: str) -> torch.device:
     """The device a recipe's `device` key means here."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device = {name!r} is unknown; say auto, cpu or cuda")
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("device = 'cuda', but torch sees no CUDA device here; use --device cpu or auto")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else "cpu")

@@ -99,18 +99,27 @@ class StackedOptimiser:
         self._second = {n: torch.zeros_like(p) for n, p in parameters.items()} if second else {}
         self._steps = dict.fromkeys(parameters, 0)
 
-    def step(self, parameters: Tree, gradients: Tree, lr: float) -> None:
+    def memory(self) -> list[Tensor]:
+        """All that it remembers but the number of steps: its own tensors."""
+        return [*self._first.values(), *self._second.values()]
+
+    def reset(self) -> None:
+        """Forgets all."""
+        if memory := self.memory():
+            torch._foreach_zero_(memory)
+        self._steps = dict.fromkeys(self._steps, 0)
+
+    def step(self, parameters: Tree, gradients: Tree, lr: float | Tensor) -> None:
         """One step, in place.
 
         Args:
             parameters: of the first clients, those that are not done yet.
             gradients: of the parameters that are trained in this step.
-            lr: the learning rate.
+            lr: the learning rate; of SGD it may be a tensor, which a recorded step reads anew each time.
         """
         training = self._training
         if training.clip_norm:
             gradients = clip_stacked(gradients, training)
-        rule = self._step_sgd if training.optimiser == "sgd" else self._step_adam
         groups: dict[tuple[float, int], list[str]] = {}
         for name in gradients:
             self._steps[name] += 1
@@ -120,9 +129,13 @@ class StackedOptimiser:
             slopes = [gradients[n] for n in names]
             active = len(slopes[0])
             memory = [[of[n][:active] for n in names] if of else [] for of in (self._first, self._second)]
-            rule(_Part([parameters[n].detach() for n in names], slopes, memory[0], memory[1], decay, steps), lr)
+            part = _Part([parameters[n].detach() for n in names], slopes, memory[0], memory[1], decay, steps)
+            if training.optimiser == "sgd":
+                self._step_sgd(part, lr)
+            else:
+                self._step_adam(part, float(lr))
 
-    def _step_sgd(self, part: _Part, lr: float) -> None:
+    def _step_sgd(self, part: _Part, lr: float | Tensor) -> None:
         """Momentum in `part.first`."""
         training, (weights, slopes, speeds, _, decay, _) = self._training, part
         if decay:
@@ -132,7 +145,10 @@ class StackedOptimiser:
             torch._foreach_add_(speeds, slopes)
             ahead = training.nesterov
             slopes = list(torch._foreach_add(slopes, speeds, alpha=training.momentum)) if ahead else speeds
-        torch._foreach_add_(weights, slopes, alpha=-lr)
+        if isinstance(lr, Tensor):
+            torch._foreach_sub_(weights, torch._foreach_mul(slopes, lr))
+        else:
+            torch._foreach_add_(weights, slopes, alpha=-lr)
 
     def _step_adam(self, part: _Part, lr: float) -> None:
         """Means of gradients in `part.first`, of their squares in `part.second`."""

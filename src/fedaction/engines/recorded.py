@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,13 +20,16 @@ class RecordedStep:
     Only the GPU's work is recorded: whatever Python decides in a step is decided once, for all that follow.
     """
 
-    def __init__(self, step: Callable[[Tree], Tree], batch: Tree, changed: Sequence[Tensor]) -> None:
+    def __init__(
+        self, step: Callable[[Tree], Tree], batch: Tree, changed: Sequence[Tensor], pool: Any = None
+    ) -> None:
         """Records a step; every tensor in `changed` is afterwards as it was.
 
         Args:
             step: changes tensors in place and returns some; it must not wait for the GPU, and draws nothing.
             batch: of the shapes that all batches will have.
             changed: every tensor that `step` changes.
+            pool: memory to share with other recordings, which are never repeated at the same time; None: its own.
         """
         self._places = {name: tensor.clone() for name, tensor in batch.items()}
         self._graph = torch.cuda.CUDAGraph()
@@ -36,7 +40,7 @@ class RecordedStep:
             for _ in range(_REHEARSALS):
                 step(self._places)
         # Other threads may go on with the GPU meanwhile.
-        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, pool, stream, capture_error_mode="thread_local"):
             self._outputs = {name: tensor.detach() for name, tensor in step(self._places).items()}
         torch.cuda.current_stream().wait_stream(stream)
         with torch.no_grad():

@@ -33,7 +33,7 @@ class Simulation(ABC):
         """Prepares for some clients, whose samples move to the device here, once, where they fit."""
         self._method, self._training, self._device = method, training, device
         self._data = place(data, device)
-        self._first: dict[tuple[object, ...], dict[str, Tensor]] = {}
+        self._first: dict[tuple[object, ...], dict[Scope, dict[str, Tensor]]] = {}
         self._networks: dict[tuple[object, ...], nn.Module] = {}
         self.store = LocalStore(lambda client: self._of_scope(client, Scope.LOCAL))
 
@@ -80,9 +80,10 @@ class Simulation(ABC):
         info = self._method.clients[client]
         key = start_key(self._method, info)
         if key not in self._first:
-            self._first[key] = first_tensors(self._method, info, self._training.seed, self._device)
-        scopes = self._method.plan(info).scopes
-        return {n: t for n, t in self._first[key].items() if scopes[n] is scope}
+            first = first_tensors(self._method, info, self._training.seed, self._device)
+            scopes = self._method.plan(info).scopes
+            self._first[key] = {s: {n: t for n, t in first.items() if scopes[n] is s} for s in Scope}
+        return self._first[key][scope]
 
     def _retrieve(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
         """Tests of networks that learned without labels."""

@@ -18,6 +18,8 @@ class LocalState:
     """By client, of those that have trained in a round that counted."""
     pending: Mapping[str, Tree] = field(default_factory=dict[str, Tree])
     """By client, after training that the server has not judged yet."""
+    changed: frozenset[str] = frozenset()
+    """Whose committed tensors are others than when all was saved, or loaded, the last time."""
 
 
 class LocalStore:
@@ -28,6 +30,7 @@ class LocalStore:
         self._first = first
         self._committed: dict[str, Tree] = {}
         self._pending: dict[str, Tree] = {}
+        self._changed: set[str] = set()
 
     def current(self, client: str) -> Tree:
         """What a client starts from: its last committed tensors, or its first ones."""
@@ -47,6 +50,7 @@ class LocalStore:
             tree = self._pending.pop(client, None)
             if tree:
                 self._committed[client] = tree
+                self._changed.add(client)
 
     def drop(self, clients: Iterable[str]) -> None:
         """The updates of these clients were not used: they are as they were."""
@@ -55,7 +59,9 @@ class LocalStore:
 
     def save(self) -> LocalState:
         """All of it as a value."""
-        return LocalState(dict(self._committed), {client: tree for client, tree in self._pending.items() if tree})
+        changed, self._changed = frozenset(self._changed), set()
+        pending = {client: tree for client, tree in self._pending.items() if tree}
+        return LocalState(dict(self._committed), pending, changed)
 
     def load(self, state: LocalState, device: torch.device) -> None:
         """Puts back what `save` gave, on a device."""
@@ -63,4 +69,4 @@ class LocalStore:
         def move(trees: Mapping[str, Tree]) -> dict[str, Tree]:
             return {client: {n: tensor.to(device) for n, tensor in tree.items()} for client, tree in trees.items()}
 
-        self._committed, self._pending = move(state.committed), move(state.pending)
+        self._committed, self._pending, self._changed = move(state.committed), move(state.pending), set()

@@ -12,11 +12,11 @@ one size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import vmap
 
 from fedaction.data.client import ClientData, Split
@@ -25,57 +25,29 @@ from fedaction.engines.base import (
     Applied,
     Precision,
     Training,
-    dropout_buffers,
     dropout_key,
     find_fault,
     reestimate,
-    set_network_precision,
     split_jobs,
-    trainable,
     undecayed_names,
     untrained_names,
 )
 from fedaction.engines.feed import Feed, pad
-from fedaction.engines.optimisers import StackedOptimiser
 from fedaction.engines.simulation import Simulation
+from fedaction.engines.stack import Stack, copy_rows
+from fedaction.engines.template import Template, make_template
 from fedaction.evaluation.site import Answers
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
-from fedaction.federation.tree import Tree
+from fedaction.federation.tree import FlatTree, Places, Tree
 from fedaction.methods.base import Batch, Method, Metrics
-from fedaction.methods.memory import kept_name
-from fedaction.methods.start import fresh
 from fedaction.models.heads import ABSENT, Classifier
-from fedaction.models.layers import use_stacked_form
-from fedaction.models.statistics import share_by_batch
 
 _WINDOW = 256  # jobs whose updates may be held at once, to give them back in order
+_STACKS = 8  # kept with their recorded steps
 _EVALUATION_BATCH = 256
 _CPU_CHUNK = 8
 _GPU_SHARE = 0.5  # of the card's memory that a chunk's activations may take
-
-
-@dataclass(frozen=True)
-class _Template:
-    """The network that a stack of tensors is applied through, in training and in evaluation mode."""
-
-    training: nn.Module
-    """With values of its own only for FROZEN tensors."""
-    evaluation: nn.Module
-    """The same in evaluation mode."""
-    parameters: tuple[str, ...]
-    """Names that are trained."""
-    rows: frozenset[str]
-    """Names whose first axis is the classes."""
-    absent: tuple[str, ...]
-    """Names of the buffers that mark padded classes."""
-    dropouts: tuple[str, ...]
-    """Names of the dropout layers' keys."""
-    classes: int
-    """The largest number of classes in the stack."""
-    losses: Callable[[Tree, Tree, Tree, Tensor, Tensor], dict[str, Tensor]]
-    """Every client's loss and metrics, from parameters, other tensors, anchor, samples and labels, each with a
-    leading client axis."""
 
 
 def _add(sums: dict[str, Tensor], values: Tree, active: int, count: int) -> None:
@@ -96,6 +68,8 @@ class VectorisedEngine(Simulation):
         clients_per_step: int = 0,
         compiled: bool = False,
         precision: Precision = "fp32",
+        recorded: bool = False,
+        kernels: bool = True,
     ) -> None:
         """Prepares for some clients.
 
@@ -108,12 +82,22 @@ class VectorisedEngine(Simulation):
                 on a CPU eight.
             compiled: whether `torch.compile` fuses the stacked loss: minutes at the start, faster steps on a GPU.
             precision: what networks compute in.
+            recorded: whether a GPU repeats steps by itself, see `RecordedStep`; a method's own step is not.
+            kernels: whether layers that have Triton kernels use them on a GPU, where Triton is installed.
         """
         super().__init__(method, data, training, device)
-        self._compiled, self._precision = compiled, precision
+        self._compiled = compiled
+        self._precision: Precision = precision
+        own = method.overrides("step") or method.overrides("adapt")  # these may differentiate inside of vmap
+        able = device.type == "cuda" and find_spec("triton") is not None
+        self._kernels = kernels and able and not compiled and not own
         self._chunk = clients_per_step
-        self._templates: dict[tuple[object, ...], _Template] = {}
+        self._templates: dict[tuple[object, ...], Template] = {}
         self._sizes: dict[tuple[object, ...], int] = {}
+        self._stacked: dict[tuple[int, int], Stack] = {}
+        self._places: dict[tuple[object, ...], Places] = {}
+        self._traits: dict[tuple[object, ...], tuple[bool, bool]] = {}
+        self._pool = torch.cuda.graph_pool_handle() if recorded and device.type == "cuda" and not compiled else None
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
         """See `Engine.train`. Jobs are taken a window at a time, so that memory does not grow with clients."""
@@ -144,6 +128,7 @@ class VectorisedEngine(Simulation):
         """See `Engine.close`."""
         super().close()
         self._templates.clear()
+        self._stacked.clear()
 
     # Stacks
 
@@ -154,11 +139,15 @@ class VectorisedEngine(Simulation):
         """
         info = self._method.clients[job.client]
         batch = min(self._training.batch_size, len(self._data[job.client].train))
+        if info.architecture not in self._traits:
+            plan = self._method.plan(info)
+            turns = any(rule.epochs is not None for rule in plan.rules.values())
+            ours = any(leaf.module == Classifier.__name__ for leaf in plan.leaves.values())
+            self._traits[info.architecture] = (turns, ours)
+        turns, ours = self._traits[info.architecture]
         # Where an epoch ends matters where not every epoch trains everything.
-        turns = any(rule.epochs is not None for rule in self._method.plan(info).rules.values())
         steps = (self._steps(job), job.epochs) if turns else ()
-        leaves = self._method.plan(info).leaves.values()
-        classes = 0 if any(leaf.module == Classifier.__name__ for leaf in leaves) else len(info.classes)
+        classes = 0 if ours else len(info.classes)
         return (info.group, info.shape, info.layout, classes, batch, steps, self._training.lr_at(job.round))
 
     def _stacks(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
@@ -174,59 +163,39 @@ class VectorisedEngine(Simulation):
         size = max(1, min(self._training.batch_size, samples))
         return -(-samples // size) * (job.epochs or self._training.local_epochs)
 
-    def _template(self, jobs: Sequence[Job]) -> _Template:
+    def _template(self, jobs: Sequence[Job]) -> Template:
         widest = max((self._method.clients[job.client] for job in jobs), key=lambda info: len(info.classes))
         key = widest.architecture
         if key not in self._templates:
-            pair: list[nn.Module] = []
-            twins: list[nn.Module] = []
-            for training in (True, False):
-                module = fresh(self._method, widest, self._training.seed).to(self._device).train(training)
-                module = use_stacked_form(module)
-                twins.append(set_network_precision(share_by_batch(module), self._device, self._precision))
-                pair.append(set_network_precision(module, self._device, self._precision))
-            heads = {name for name, layer in pair[0].named_modules() if isinstance(layer, Classifier)}
-            rows = {f"{head}.{tensor}" for head in heads for tensor in ("weight", "bias")}
-            parameters = tuple(trainable(self._method, widest.id, pair[0]))
-            self._templates[key] = _Template(
-                pair[0],
-                pair[1],
-                parameters,
-                frozenset(rows | {kept_name(name) for name in rows}),  # those and copies that a client keeps of them
-                tuple(f"{h}.absent" for h in sorted(heads)),
-                tuple(dropout_buffers(pair[0])),
-                len(widest.classes),
-                self._losses(pair, twins),
+            seed, device = self._training.seed, self._device
+            self._templates[key] = make_template(
+                self._method, widest, seed, device, self._precision, self._kernels, self._compiled
             )
         return self._templates[key]
 
-    def _losses(
-        self, pair: Sequence[nn.Module], twins: Sequence[nn.Module]
-    ) -> Callable[[Tree, Tree, Tree, Tensor, Tensor], dict[str, Tensor]]:
-        def loss(parameters: Tree, others: Tree, received: Tree, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-            net = Applied(pair[0], {**parameters, **others}, twins[0])
-            anchor = Applied(pair[1], received, twins[1])
-            loss, metrics = self._method.loss(net, anchor, Batch(x, y))
-            return {**metrics, "loss": loss}
-
-        stacked = vmap(loss, randomness="error")
-        return torch.compile(stacked) if self._compiled else stacked
-
-    def _stack(self, jobs: Sequence[Job], template: _Template) -> dict[str, Tensor]:
+    def _stack(self, jobs: Sequence[Job], template: Template) -> dict[str, Tensor]:
         """The clients' tensors with a leading client axis, classifier rows padded; and the marks of padded rows."""
         stack: dict[str, Tensor] = {}
         local = [self.store.current(job.client) for job in jobs]
+        one = local[0]
+        if isinstance(one, FlatTree) and all(isinstance(t, FlatTree) and t.places is one.places for t in local):
+            rows = torch.stack([tree.flat for tree in local if isinstance(tree, FlatTree)])
+            for name, (start, end, shape) in one.places.items():
+                if name not in template.rows or shape[0] == template.classes:
+                    stack[name] = rows[:, start:end].reshape(len(jobs), *shape).clone()  # each its own, to be changed
+        payloads = [job.payload for job in jobs]
+        same = all(payload is payloads[0] for payload in payloads)
         for name, scope in self._method.scopes_of(jobs[0].client).items():
-            if scope is not Scope.FROZEN:
-                trees = local if scope is Scope.LOCAL else [job.payload for job in jobs]
-                tensors = [tree[name] for tree in trees]
-                if name not in template.rows and all(tensor is tensors[0] for tensor in tensors):
-                    tensor = tensors[0].to(self._device)  # all were sent the same: one copy, not many
-                    stack[name] = tensor.expand(len(jobs), *tensor.shape).clone()
-                    continue
-                if name in template.rows:
-                    tensors = [pad(tensor, template.classes, 0.0) for tensor in tensors]
-                stack[name] = torch.stack([tensor.to(self._device) for tensor in tensors])
+            if scope is Scope.FROZEN or name in stack:
+                continue
+            trees, alike = (local, False) if scope is Scope.LOCAL else (payloads, same)
+            if not alike and name not in template.rows:
+                alike = all(tree[name] is trees[0][name] for tree in trees)
+            tensors = [tree[name].to(self._device) for tree in (trees[:1] if alike else trees)]
+            if name in template.rows:
+                tensors = [pad(tensor, template.classes, 0.0) for tensor in tensors]
+            # Where all were sent the same, one copy is made and not many.
+            stack[name] = torch.stack(tensors).expand(len(jobs), *tensors[0].shape).clone()
         counts = [len(self._method.clients[job.client].classes) for job in jobs]
         marks = torch.stack([pad(torch.zeros(n), template.classes, ABSENT) for n in counts]).to(self._device)
         return {**stack, **{name: marks for name in template.absent}}
@@ -256,6 +225,23 @@ class VectorisedEngine(Simulation):
 
     # Training
 
+    def _load(self, template: Template, jobs: Sequence[Job], state: Tree, anchor: Tree, keep: bool) -> Stack:
+        """A stack of these tensors: a new one or, where its steps are recorded, one that such clients had before."""
+        key = (id(template), len(jobs))
+        if self._pool is not None and keep and key in self._stacked:
+            stack = self._stacked.pop(key)
+            stack.load(state, anchor)
+        else:
+            plan = self._method.plan(self._method.clients[jobs[0].client])
+            learned = () if self._method.overrides("step") else template.parameters
+            pool = self._pool if keep and learned else None
+            stack = Stack(template.losses, learned, undecayed_names(plan), self._training, state, anchor, pool)
+        if self._pool is not None and keep:
+            self._stacked[key] = stack  # the last one used comes last
+            while len(self._stacked) > _STACKS:
+                del self._stacked[next(iter(self._stacked))]
+        return stack
+
     def _train(self, jobs: Sequence[Job], limit: int | None = None) -> dict[str, Update]:
         method, training = self._method, self._training
         template = self._template(jobs)
@@ -267,64 +253,40 @@ class VectorisedEngine(Simulation):
         for name in template.dropouts:
             state[name] = torch.tensor([dropout_key(training, job, name) for job in jobs], device=self._device)
         rules = method.plan(method.clients[jobs[0].client])
-        learned = {} if method.overrides("step") else {n: state[n] for n in template.parameters}
-        optimiser = StackedOptimiser(learned, undecayed_names(rules), training)
         feed = Feed(jobs, self._data, training, self._method.task, self._device)
         sums: dict[str, Tensor] = {}
         steps = [self._steps(job) for job in jobs]
-
+        stack = self._load(template, jobs, state, anchor, keep=limit is None)
+        state, lr, epochs = stack.state, training.lr_at(jobs[0].round), jobs[0].epochs or training.local_epochs
         for step in range(min(steps[0], limit or steps[0])):
             active = sum(1 for count in steps if count > step)
-            live = dict(state) if active == len(jobs) else {n: t[:active] for n, t in state.items()}
-            parameters = {n: live.pop(n).detach().requires_grad_() for n in template.parameters}
             x, y = feed.batch(step, active)
-            received = {n: t[:active] for n, t in anchor.items()}
             if method.overrides("step"):
-                changes, values = self._own_step(template, {**live, **parameters}, received, x, y, jobs[0].round)
+                live = {n: t[:active] for n, t in state.items()}
+                received = {n: t[:active] for n, t in anchor.items()}
+                changes, values = self._own_step(template, live, received, x, y, lr)
                 for name, tensor in changes.items():
                     state[name][:active] = tensor
-                _add(sums, values, active, len(jobs))
-                continue
-            values = template.losses(parameters, live, received, x, y)
-            # A parameter that the loss does not use has no gradient and is left alone, as torch.optim would.
-            slopes = torch.autograd.grad(values["loss"].sum(), list(parameters.values()), allow_unused=True)
-            pairs = zip(parameters, slopes, strict=True)
-            gradients = {n: g for n, g in pairs if g is not None}  # pyright: ignore[reportUnnecessaryComparison]
-            epochs = jobs[0].epochs or training.local_epochs
-            for name in untrained_names(rules, step, steps[0], epochs) & gradients.keys():
-                del gradients[name]
-            with torch.no_grad():
-                optimiser.step(parameters, gradients, training.lr_at(jobs[0].round))
-                _add(sums, values, active, len(jobs))
+            else:
+                values = stack.step({"x": x, "y": y}, untrained_names(rules, step, steps[0], epochs), lr)
+            _add(sums, values, active, len(jobs))
         if method.overrides("finish") and limit is None:
-            state |= vmap(method.finish)(anchor, state)
-        trees, locals_ = self._slices(jobs, state, template)
-        # Last, because fetching numbers from a GPU waits for it.
-        sound = self._sound(state, method.scopes_of(jobs[0].client), len(jobs))
-        means = {name: (total.cpu() / torch.tensor(steps)).tolist() for name, total in sums.items()}
+            state = {**state, **vmap(method.finish)(anchor, state)}  # the stack keeps its own
         updates: dict[str, Update] = {}
-        for i, job in enumerate(jobs):
-            metrics = {name: values[i] for name, values in means.items()}
-            samples = float(len(self._data[job.client].train))
+        for job, of in zip(jobs, self._split(jobs, state, template, sums, steps), strict=True):
+            tree, own, sound, metrics = of
             if limit is None:
-                self.store.put(job.client, locals_[i])
-            fault = "" if sound[i] else find_fault(job.client, locals_[i])
+                self.store.put(job.client, own)
+            samples, fault = float(len(self._data[job.client].train)), "" if sound else find_fault(job.client, own)
             updates[job.client] = Update(
-                job.client, job.group, job.version, trees[i], samples, metrics, fault, job.occasion
+                job.client, job.group, job.version, tree, samples, metrics, fault, job.occasion
             )
         return updates
 
-    def _sound(self, state: Tree, scopes: Mapping[str, Scope], count: int) -> list[bool]:
-        """Of each client, whether all that it keeps is finite."""
-        own = [state[name] for name, scope in scopes.items() if scope is Scope.LOCAL]
-        finite = [tensor.isfinite().reshape(count, -1).all(1) for tensor in own if tensor.is_floating_point()]
-        return torch.stack(finite).all(0).tolist() if finite else [True] * count
-
     def _own_step(
-        self, template: _Template, tensors: Tree, received: Tree, x: Tensor, y: Tensor, round: int
+        self, template: Template, tensors: Tree, received: Tree, x: Tensor, y: Tensor, lr: float
     ) -> tuple[Tree, Tree]:
         """A method's own step, for all clients of a stack."""
-        lr = self._training.lr_at(round)
 
         def step(tensors: Tree, received: Tree, x: Tensor, y: Tensor) -> tuple[Tree, Metrics]:
             net, anchor = Applied(template.training, tensors), Applied(template.evaluation, received)
@@ -333,34 +295,39 @@ class VectorisedEngine(Simulation):
         detached = {name: tensor.detach() for name, tensor in tensors.items()}
         return vmap(step, randomness="error")(detached, received, x, y)
 
-    def _slices(
-        self, jobs: Sequence[Job], state: Mapping[str, Tensor], template: _Template
-    ) -> tuple[list[dict[str, Tensor]], list[dict[str, Tensor]]]:
-        """What each client sends, and what it keeps, out of the stack.
+    def _split(
+        self, jobs: Sequence[Job], state: Tree, template: Template, sums: Tree, steps: Sequence[int]
+    ) -> Iterator[tuple[Tree, Tree, bool, dict[str, float]]]:
+        """Of each client what it sends, what it keeps, whether that is sound, and the means of its metrics.
 
-        What is sent is a view, let go once it is combined. What stays with a client is a copy: a view would keep the
-        whole stack alive for as long as one of its clients does not train again.
+        What is sent is let go once it is combined. What a client keeps is a copy of its own: part of a larger one, it
+        would keep that alive for as long as one of its clients does not train again.
         """
-        trees: list[dict[str, Tensor]] = [{} for _ in jobs]
-        locals_: list[dict[str, Tensor]] = [{} for _ in jobs]
+        scopes = self._method.scopes_of(jobs[0].client)
+        sent = [n for n, scope in scopes.items() if scope not in (Scope.LOCAL, Scope.FROZEN)]
+        kept = [n for n, scope in scopes.items() if scope is Scope.LOCAL]
         classes = [len(self._method.clients[job.client].classes) for job in jobs]
-        for name, scope in self._method.scopes_of(jobs[0].client).items():
-            if scope is Scope.FROZEN:
-                continue
-            tensors = state[name].detach().unbind()
-            if name in template.rows:  # padding is cut off
-                tensors = [tensor[:count] for tensor, count in zip(tensors, classes, strict=True)]
-            if scope is Scope.LOCAL:
-                for kept, tensor in zip(locals_, tensors, strict=True):
-                    kept[name] = tensor.clone()
-            else:
-                for tree, tensor in zip(trees, tensors, strict=True):
-                    tree[name] = tensor
-        return trees, locals_
+        cut = template.rows if min(classes) < template.classes else frozenset[str]()
+        (trees, fit), (own, sound) = (
+            copy_rows({name: state[name].detach() for name in names}, classes, cut, self._places)
+            for names in (sent, kept)
+        )
+        # Last, because fetching numbers from a GPU waits for it.
+        flags = fit.tolist(), sound.tolist()
+        means = {name: (total.cpu() / torch.tensor(steps)).tolist() for name, total in sums.items()}
+        for i, tree in enumerate(trees):
+            if isinstance(tree, FlatTree):
+                tree.sound = flags[0][i]
+            copy = own[i]
+            if isinstance(copy, FlatTree):
+                copy = FlatTree(copy.flat.clone(), copy.places)
+            elif copy:
+                copy = {name: tensor.clone() for name, tensor in copy.items()}
+            yield tree, copy, flags[1][i], {name: values[i] for name, values in means.items()}
 
     # Evaluation
 
-    def _adapt(self, jobs: Sequence[Job], state: Mapping[str, Tensor], template: _Template) -> None:
+    def _adapt(self, jobs: Sequence[Job], state: Mapping[str, Tensor], template: Template) -> None:
         """Clients adapt one after another: their training sets have unlike sizes."""
         for i, job in enumerate(jobs):
             client = self._data[job.client]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Part, ServerState, Update, Weight
-from fedaction.federation.tree import Tree
+from fedaction.federation.tree import FlatTree, Places, Tree
 
 Parts = Mapping[str, Part]
 Amounts = Mapping[str, Tensor | float]
@@ -26,11 +26,12 @@ class RunningMean:
     Trees are folded in one at a time, so that only the mean itself is ever in memory. The form
     `mean += w / W * (x - mean)` gives back equal inputs exactly. Two things make it fast: as long as all trees have
     the same whole tensors, their weights are one number; and a tree that comes again and again, as what many clients
-    were sent, costs a look at it.
+    were sent, costs a look at it. Trees that are one vector each (`FlatTree`) are folded in as such.
     """
 
     def __init__(self) -> None:
         self._means: dict[str, Tensor] = {}
+        self._flat: FlatTree | None = None  # the means as one vector, where all trees so far were
         self._only: Tree | None = None  # the one tree seen so far, however often; it is somebody else's
         self._common: tuple[float, float] | None = (0.0, 0.0)  # weight and count of every name, while they are one
         self._weights: dict[str, Tensor | float] = {}
@@ -54,13 +55,16 @@ class RunningMean:
         """Folds a tree in with a positive weight."""
         if not weight > 0:
             raise ValueError(f"an update's weight must be positive, got {weight}")
-        if self._common is not None and not parts and (not self._common[1] or tree.keys() == self._names):
+        if self._common is not None and not parts and (not self._common[1] or self._has_names_of(tree)):
             total, count = self._common[0] + weight, self._common[1] + 1
             self._common = total, count
             if count == 1:
                 self._only = tree
-            elif self._only is None or not all(map(is_, tree.values(), map(self._only.__getitem__, tree))):
+            elif self._only is None or not _same(tree, self._only):
                 self._own()
+                if self._flat is not None and isinstance(tree, FlatTree) and tree.places is self._flat.places:
+                    self._flat.flat.lerp_(tree.flat, weight / total)
+                    return
                 tensors = [_accumulator(tree[name]) for name in self._means]
                 torch._foreach_lerp_(list(self._means.values()), tensors, weight / total)
             return
@@ -83,9 +87,18 @@ class RunningMean:
             else:
                 self._means[name] = _accumulator(tensor).clone()
 
+    def _has_names_of(self, tree: Tree) -> bool:
+        known = self._flat if self._only is None else self._only
+        if isinstance(tree, FlatTree) and isinstance(known, FlatTree) and tree.places is known.places:
+            return True
+        return tree.keys() == self._names
+
     def _own(self) -> None:
         """Makes the means ones that may be changed."""
-        if self._only is not None:
+        if isinstance(self._only, FlatTree):
+            self._flat = FlatTree(self._only.flat.clone(), self._only.places)
+            self._means, self._only = dict(self._flat), None
+        elif self._only is not None:
             self._means = {name: _accumulator(tensor).clone() for name, tensor in self._only.items()}
             self._only = None
 
@@ -177,6 +190,7 @@ class Averager:
 
     def __init__(self) -> None:
         self._sums: dict[tuple[int, str | None], tuple[float, RunningMean, RunningMean]] = {}
+        self._last: tuple[Places | None, Mapping[str, Scope], tuple[list[str], list[str]]] | None = None
 
     @property
     def marks(self) -> Mapping[str, list[str]]:
@@ -194,18 +208,28 @@ class Averager:
             parts: which of them are parts of larger ones.
         """
         pairs = weight if isinstance(weight, tuple) else ((1.0, weight),)
-        own = [name for name in update.tree if scopes[name] is Scope.GROUP]
-        common = [name for name in update.tree if scopes[name] is not Scope.GROUP]
+        common, own = self._split(update.tree, scopes)
         for group, names in ((None, common), (update.group, own)):
             if not names:
                 continue
-            cut = {name: parts[name] for name in names if name in parts}
-            after, sent = {n: update.tree[n] for n in names}, {n: job.payload[n] for n in names}
+            cut = {name: parts[name] for name in names if name in parts} if parts else {}
+            after, sent = update.tree, job.payload
+            if not len(names) == len(after) == len(sent):
+                after, sent = {n: after[n] for n in names}, {n: sent[n] for n in names}
             for place, (share, amount) in enumerate(pairs):
                 if share:
                     _, back, before = self._sums.setdefault((place, group), (share, RunningMean(), RunningMean()))
                     back.add(after, amount, cut)
                     before.add(sent, amount, cut)
+
+    def _split(self, tree: Tree, scopes: Mapping[str, Scope]) -> tuple[list[str], list[str]]:
+        """Names that all clients share, and those of a group; found once for trees with the same places."""
+        places = tree.places if isinstance(tree, FlatTree) else None
+        if self._last is None or places is None or self._last[0] is not places or self._last[1] is not scopes:
+            own = [name for name in tree if scopes[name] is Scope.GROUP]
+            common = [name for name in tree if scopes[name] is not Scope.GROUP]
+            self._last = (places, scopes, (common, own))
+        return self._last[2]
 
     def averages(self) -> Averages:
         """The means of all that was folded in."""
@@ -237,6 +261,13 @@ def mix(mean: Mean, previous: Tree) -> dict[str, Tensor]:
         return torch.lerp(old, new, weight if isinstance(weight, Tensor) else torch.as_tensor(weight).to(old))
 
     return mean.apply(previous, between)
+
+
+def _same(tree: Tree, other: Tree) -> bool:
+    """Whether two trees with the same names hold the very same tensors."""
+    if isinstance(tree, FlatTree) or isinstance(other, FlatTree):
+        return tree is other
+    return tree is other or all(map(is_, tree.values(), map(other.__getitem__, tree)))
 
 
 def _accumulator(tensor: Tensor) -> Tensor:

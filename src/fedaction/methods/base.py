@@ -112,6 +112,8 @@ class Method:
         self.installed: Tree = {}
         """At a site of its own: what the server sent it to start from; all else follows from the seed."""
         self._plans: dict[tuple[object, ...], Plan] = {}
+        # What clients were sent last, by architecture and group: of which shared tensors; of which groups'.
+        self._views: tuple[Tree, dict[object, tuple[object, dict[str, Tensor]]]] = ({}, {})
         self._parts: dict[tuple[object, ...], dict[str, Part]] = {}
         self._templates: dict[tuple[object, ...], nn.Module] = {}  # networks without values
 
@@ -203,14 +205,24 @@ class Method:
         return self._view(server, client, server.shared)
 
     def _view(self, server: ServerState, client: ClientInfo, shared: Tree) -> dict[str, Tensor]:
-        """A client's view of the server's tensors: its own names, cut to its parts."""
+        """A client's view of the server's tensors: its own names, cut to its parts.
+
+        Clients that hold the same whole tensors get the same object.
+        """
         plan, parts = self.plan(client), self.parts(client)
+        if self._views[0] is not shared:
+            self._views = (shared, {})
+        key = (client.architecture, client.group)
+        if not parts and key in self._views[1] and self._views[1][key][0] is server.groups:
+            return self._views[1][key][1]
         group = server.groups.get(client.group, {})
         view: dict[str, Tensor] = {}
         for name in plan.shared:
             tensor = (shared if plan.scopes[name] is Scope.GLOBAL else group)[name]
             part = parts.get(name)
             view[name] = tensor if part is None else tensor[part.grid(tensor.device)]
+        if not parts:
+            self._views[1][key] = (server.groups, view)
         return view
 
     def plan(self, client: ClientInfo) -> Plan:

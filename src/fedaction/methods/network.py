@@ -34,6 +34,11 @@ def build_network(
     client: ClientInfo, settings: NetworkSettings, adaptive: bool = False, coefficients: Coefficients | None = None
 ) -> nn.Module:
     """A client's network, over its own joints and with its own classes; `adaptive`: with FSAR's I and U."""
+    if adaptive and settings.backbone not in _WIDTHS:
+        raise ValueError(
+            f"backbone = {settings.backbone!r} has no graph of joints, which this method learns: say one of "
+            f"{', '.join(_WIDTHS)}"
+        )
     if settings.backbone == "perceptron":
         return Perceptron(
             build_encoder(client, settings),

@@ -66,7 +66,7 @@ def precompute_frozen(
     networks have no frozen stages, stay as they are.
     """
     ready: dict[str, ClientData] = {}
-    networks: dict[tuple[object, ...], ResNet3D] = {}
+    networks: dict[tuple[object, ...], ResNet3D | None] = {}  # None: it has no frozen stages
     for name, client in clients.items():
         info = client.info
         ready[name] = client
@@ -74,10 +74,13 @@ def precompute_frozen(
             continue
         if info.architecture not in networks:
             network = blank(method, info)
-            if not isinstance(network, ResNet3D) or not network.frozen or not is_clip(info.shape):
-                continue
-            networks[info.architecture] = cast("ResNet3D", fresh(method, info, seed)).to(device).eval()
+            suits = isinstance(network, ResNet3D) and bool(network.frozen) and is_clip(info.shape)
+            networks[info.architecture] = (
+                cast("ResNet3D", fresh(method, info, seed)).to(device).eval() if suits else None
+            )
         network = networks[info.architecture]
+        if network is None:
+            continue
         train, test = (_through(network, part, device) for part in (client.train, client.test))
         validation = None if client.validation is None else _through(network, client.validation, device)
         ready[name] = ClientData(replace(info, shape=train.shape), train, test, validation)

@@ -17,6 +17,8 @@ from fedaction.models.resnet3d import ResNet3D
 
 def build_video(client: ClientInfo, settings: NetworkSettings) -> ResNet3D:
     """A client's network; samples that are not clips (T, H, W, 3) are what its frozen stages gave."""
+    if client.layout is not None or not settings.model_frozen:
+        require_clips(client, 'backbone = "resnet3d"')
     arguments: dict[str, Any] = {"depth": settings.model_depth, "width": settings.model_width or 64}
     if settings.pretrained:
         arguments |= _model(settings.pretrained)[0].arguments
@@ -25,6 +27,16 @@ def build_video(client: ClientInfo, settings: NetworkSettings) -> ResNet3D:
     if not is_clip(client.shape):
         network.enters = settings.model_frozen
     return network
+
+
+def require_clips(client: ClientInfo, what: str) -> None:
+    """Refuses a client that holds something else than video; `what` is what is for clips."""
+    if client.layout is not None or not is_clip(client.shape):
+        raise ValueError(
+            f"client {client.id!r} holds {client.group!r} samples of shape {client.shape}, and {what} is for clips "
+            'of video; for skeletons say backbone = "stgcn", for features and signals "perceptron", and another '
+            "method where this one learns from video alone"
+        )
 
 
 def is_clip(shape: tuple[int, ...]) -> bool:

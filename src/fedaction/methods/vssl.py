@@ -12,6 +12,7 @@ from fedaction.federation.settings import Settings
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.pretext import VCOP, CtP, Pretext, Speed
 from fedaction.methods.pretext.ctp import Rounding
+from fedaction.methods.video import require_clips
 
 
 class VSSLSettings(Settings):
@@ -86,6 +87,7 @@ class VSSL(Method):
     def build(self, client: ClientInfo) -> nn.Module:
         """R3D-18 and the task's head."""
         s: VSSLSettings = self.settings
+        require_clips(client, "learning without labels")
         return self.task.network(s.model_depth, s.model_width or 64)
 
     def loss(self, net: Net, anchor: Net, batch: Batch) -> tuple[Tensor, Metrics]:

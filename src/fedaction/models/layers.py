@@ -73,14 +73,15 @@ class BatchNorm(TwoForm):
             axes = tuple(range(x.dim() - 1))
             var, mean = torch.var_mean(x, axes, correction=0)
             if self.track_running_stats:
-                self._track(mean.detach(), var.detach(), x.numel() // x.shape[-1])
+                self.track(mean.detach(), var.detach(), x.numel() // x.shape[-1])
         else:
             mean, var = self.running_mean, self.running_var
         scale = torch.rsqrt(var + self.eps) * self.weight
         return torch.addcmul(self.bias - mean * scale, x, scale)
 
     @torch.no_grad()
-    def _track(self, mean: Tensor, var: Tensor, count: int) -> None:
+    def track(self, mean: Tensor, var: Tensor, count: int) -> None:
+        """Moves the running statistics towards a batch's mean and biased variance over `count` rows."""
         unbiased = var * (count / max(count - 1, 1))
         self.running_mean.mul_(1 - self.momentum).add_(mean, alpha=self.momentum)
         self.running_var.mul_(1 - self.momentum).add_(unbiased, alpha=self.momentum)

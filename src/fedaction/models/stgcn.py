@@ -18,6 +18,9 @@ from fedaction.models.layers import BatchNorm, Dropout, GraphConv, TemporalConv
 class STGCNUnit(nn.Module):
     """One spatial-temporal unit: graph convolution, then a convolution over time, with a residual."""
 
+    kernels = False
+    """Whether it trains by Triton kernels on a GPU; see `use_kernels`."""
+
     def __init__(self, inputs: int, outputs: int, partitions: int, stride: int, dropout: float, first: bool) -> None:
         super().__init__()
         self.spatial = GraphConv(inputs, outputs, partitions)
@@ -34,11 +37,45 @@ class STGCNUnit(nn.Module):
 
     def forward(self, x: Tensor, graph: Tensor) -> Tensor:
         """(N, T, V, C) to (N, T / stride, V, C')."""
+        suits = x.is_cuda and x.dtype is not torch.float64 and not self.dropout.rate
+        if self.kernels and suits and self.spatial_norm.training:
+            return self._by_kernels(x, graph)
         y = self.spatial_norm(self.spatial(x, graph)).relu()
         y = self.dropout(self.temporal_norm(self.temporal(y)))
         if self.residual:
             y = y + (x if self.shortcut is None else self.shortcut_norm(self.shortcut(x)))
         return y.relu()
+
+    def _by_kernels(self, x: Tensor, graph: Tensor) -> Tensor:
+        """The same by Triton kernels, `models/kernels`."""
+        from fedaction.models.kernels.unit import UnitOptions, apply_unit  # Triton is not everywhere
+
+        with torch.autocast("cuda", enabled=False):
+            term = graph.sum(1).transpose(0, 1) @ self.spatial.bias
+        norms, shortcut = [self.spatial_norm, self.temporal_norm], (None, None, None, None)
+        if self.shortcut is not None:
+            norms.append(self.shortcut_norm)
+            of = self.shortcut, self.shortcut_norm
+            shortcut = (of[0].weight, of[0].bias, of[1].weight, of[1].bias)
+        first, second, of = self.spatial_norm, self.temporal_norm, self.temporal
+        y, *moments = apply_unit(
+            UnitOptions(of.stride, self.residual, first.eps), self.spatial.stacked,
+            x, graph, term, self.spatial.weight, first.weight, first.bias,
+            of.weight, of.bias, second.weight, second.bias, *shortcut,
+        )  # fmt: skip
+        for norm, mean, variance in zip(norms, moments[::2], moments[1::2], strict=True):
+            rows = x if norm is first else y
+            if norm.track_running_stats:
+                norm.track(mean, variance, rows[..., 0].numel())
+        return y
+
+
+def use_kernels(module: nn.Module) -> nn.Module:
+    """Lets every unit that has them train by Triton kernels, and returns the network."""
+    for layer in module.modules():
+        if isinstance(layer, STGCNUnit):
+            layer.kernels = True
+    return module
 
 
 class STGCN(Backbone):

@@ -13,7 +13,7 @@ from fedaction.evaluation.site import Evaluation, Question
 from fedaction.federation.average import Averager
 from fedaction.federation.clock import Span
 from fedaction.federation.state import Job, Report, ServerState, Update, Weight, report_on
-from fedaction.federation.tree import tree_bytes
+from fedaction.federation.tree import Tree, tree_bytes
 from fedaction.federation.words import quote
 from fedaction.guard.base import Gatherer, Guard, Refused
 from fedaction.guard.reports import bound_evaluation
@@ -108,17 +108,22 @@ class Ledger:
         self._marks: dict[str, dict[str, int]] = {}
         self._mean = federation.gather()
         self._down = self._up = self._epochs = 0
+        self._measured: tuple[Tree, int] = ({}, 0)  # the payload that was sent last, and its bytes
+        self._worked: set[str] = set()
 
     def send(self, job: Job) -> None:
         """A client is sent its job: the payload, and FROZEN tensors the first time."""
         plan = self._federation.method.plan(self._federation.method.clients[job.client])
         visits = self.visits.get(job.client, 0)
-        self._down += tree_bytes(job.payload) + (0 if visits else plan.frozen_bytes)
+        if self._measured[0] is not job.payload:  # many are sent the same
+            self._measured = (job.payload, tree_bytes(job.payload))
+        self._down += self._measured[1] + (0 if visits else plan.frozen_bytes)
         self.visits[job.client] = visits + 1
 
     def work(self, client: str, span: Span) -> None:
         """A client's device has worked."""
         self.busy[client] = self.busy.get(client, 0.0) + span.busy
+        self._worked.add(client)
 
     def receive(self, update: Update, job: Job, server: ServerState, round: int) -> bool:
         """An update has come: it passes the guards and is folded into the mean, or is refused with a warning."""
@@ -191,7 +196,7 @@ class Ledger:
             totals["epochs"] = self._epochs
         rows += [Row(round, "", "", "server", name, value) for name, value in totals.items()]
         if self._federation.timed:
-            rows += [Row(round, c, group(c), "clock", "busy", self.busy[c]) for c in sorted(self.busy)]
+            rows += [Row(round, c, group(c), "clock", "busy", self.busy[c]) for c in sorted(self._worked)]
             rows.append(Row(round, "", "", "clock", "time", time))
         return rows
 
