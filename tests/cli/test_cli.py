@@ -24,7 +24,7 @@ from fedaction.cli import app
 from fedaction.cli.common import Bar
 from fedaction.cli.pace import Pace, say_duration
 from fedaction.cli.results import result_tables
-from fedaction.federation.files import LOCK
+from fedaction.federation.files import LOCK, read_sealed_json
 from fedaction.federation.order import natural_key, order_names
 from fedaction.federation.progress import Quiet, tell_of
 from fedaction.federation.recipes import PACKAGED
@@ -117,7 +117,7 @@ def test_json_is_one_object_on_standard_output(done):
     assert found["clients"].keys() == CLIENTS and found["rounds"] == 2 and found["complete"] is True
     assert found["configuration"] == load_recipe(folder / "recipe.toml").configuration()
     assert found["seconds"] > 0
-    assert found == json.loads((folder / "result.json").read_text())
+    assert found == read_sealed_json(folder / "result.json")
 
 
 def test_progress_goes_to_standard_error(done):

@@ -3,23 +3,65 @@
 Reads a task per line of standard input, as JSON, and answers with two lines: the command's process id when it starts,
 its exit status when it ends. A command can be told to kill itself, with SIGKILL, right before its n-th change to a
 file whose path contains a text: `{"argv": [...], "errors": FILE, "output": FILE, "die": [TEXT, N] or null}`.
+
+Or, in the place of `die`: `"signal": [TEXT, N, SIGNAL]`, another signal at such an instant; `"fail": [TEXT, N,
+ERRNO]`, the operating system refuses the n-th change and all after it; `"limits": {"RLIMIT_AS": BYTES}`;
+`"backwards": true`, the machine's clock goes back by a minute whenever it is asked.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import signal
 import sys
+import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
-CHANGES = {"open", "os.rename", "os.remove", "os.truncate"}
+CHANGES = {"open", "os.rename", "os.remove", "os.truncate", "os.mkdir", "os.rmdir"}
 """Events of Python's own auditing that are, or may be, changes to a file."""
 
 
-def die_before(text: str, number: int) -> None:
+def die_before(text: str, number: int, how: int = signal.SIGKILL) -> None:
     """Arms the current process."""
+    armed = True
+
+    def strike(*_: object) -> None:
+        nonlocal armed
+        if armed:
+            armed = False
+            os.kill(os.getpid(), how)
+
+    _act_before(text, number, strike)
+
+
+def fail_from(text: str, number: int, code: int) -> None:
+    """From the n-th change on, nothing can be written; from a full disk, files can be removed."""
+
+    def refuse(event: str, path: str) -> None:
+        if code != errno.ENOSPC or event not in ("os.remove", "os.rmdir", "os.truncate"):
+            raise OSError(code, os.strerror(code), path)
+
+    _act_before(text, number, refuse)
+
+
+def turn_back() -> None:
+    """A clock that somebody keeps setting back; it is not the one that waits and durations go by."""
+    now = time.time()
+
+    def tell() -> float:
+        nonlocal now
+        now -= 60
+        return now
+
+    time.time, time.time_ns = tell, lambda: int(tell() * 1e9)
+
+
+def _act_before(text: str, number: int, act: Callable[[str, str], object]) -> None:
     left = number
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -29,8 +71,8 @@ def die_before(text: str, number: int) -> None:
         if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
             return
         left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if left <= 0:
+            act(event, str(arguments[0]))
 
     sys.addaudithook(watch)
 
@@ -43,6 +85,14 @@ def carry_out(task: dict[str, Any]) -> None:
         os.dup2(os.open(task[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     if task["die"]:
         die_before(*task["die"])
+    if task.get("signal"):
+        die_before(*task["signal"])
+    if task.get("fail"):
+        fail_from(*task["fail"])
+    for name, most in task.get("limits", {}).items():
+        resource.setrlimit(getattr(resource, name), (most, most))
+    if task.get("backwards"):
+        turn_back()
     sys.argv = ["fedaction", *task["argv"]]
     status = 1
     try:

@@ -291,8 +291,8 @@ def test_a_checkpoint_of_an_older_version_has_no_seal_and_is_read(tmp_path, tabl
 def test_another_format_is_refused(tmp_path):
     save_checkpoint(tmp_path, make_state(), 2)
     path = tmp_path / "round-000004.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 3}))
-    with pytest.raises(CheckpointError, match="has format 3, this version reads 2"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 4}))
+    with pytest.raises(CheckpointError, match="has format 4, this version reads 2 and 3"):
         load_checkpoint(tmp_path, "round-000004")
 
 

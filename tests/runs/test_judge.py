@@ -107,6 +107,15 @@ def test_what_a_reader_is_told(study: dict[str, Any], said: str):
     assert judge([study]) == [said]
 
 
+def test_of_many_runs_the_classes_never_answered_are_counted():
+    names = ("fedavg", "fedprox", "fedbn", "moon")
+    runs = {name: result(name, 0.1 * n, never={"a": ["fall"] * n, "b": []}) for n, name in enumerate(names, 1)}
+    said = judge([result(mean=0.9, baselines=runs)])
+    counts = "fedavg (1 at 1 clients), fedprox (2 at 1 clients), fedbn (3 at 1 clients) and 1 more"
+    assert f"Classes of the test are never the answer: {counts}." in said
+    assert not any("never answers" in text for text in said)
+
+
 def test_runs_of_several_studies_are_told_apart_by_their_directories():
     one, other = result(mean=0.8), result(mean=0.79) | {"run": "runs/again"}
     (text,) = judge([one, other])

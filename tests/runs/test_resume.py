@@ -8,17 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.runs.commands import KILLED, Launcher, content, waits_for
+
 pytestmark = pytest.mark.xdist_group("resume")  # what its first test makes, all use
 
-LAUNCHER = Path(__file__).with_name("launcher.py")
 ENGINES = ["sequential", "vectorised"]
 ROUNDS = 6
-KILLED = -signal.SIGKILL
 RECIPE = f"""
 method = "fsar"
 baselines = ["fedavg"]
@@ -45,48 +45,6 @@ validation = 0.3
 """
 
 
-def waits_for(happened: Callable[[], bool], what: str, seconds: float = 60, pause: float = 0.001) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, f"waited {seconds} s in vain for {what}"
-        time.sleep(pause)
-
-
-class Launcher:
-    """Starts commands through `launcher.py`: processes of their own, without their own seconds of loading torch."""
-
-    def __init__(self, folder: Path) -> None:
-        self.errors, self.output = folder / "errors", folder / "output"
-        self._process = subprocess.Popen(
-            [sys.executable, str(LAUNCHER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def start(self, *argv: str | Path, die: tuple[str, int] | None = None) -> int:
-        """Begins a command; gives its process id."""
-        task = {"argv": [str(a) for a in argv], "errors": str(self.errors), "output": str(self.output), "die": die}
-        assert self._process.stdin
-        print(json.dumps(task), file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def status(self) -> int:
-        """Waits for the command to end; gives its exit status, or less than zero where a signal ended it."""
-        return self._answer()
-
-    def do(self, *argv: str | Path, die: tuple[str, int] | None = None) -> int:
-        """Both."""
-        self.start(*argv, die=die)
-        return self.status()
-
-    def close(self) -> None:
-        self._process.communicate(timeout=60)
-
-    def _answer(self) -> int:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        assert line, "the launcher is gone"
-        return int(line)
-
-
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory) -> Iterator[Launcher]:
     found = Launcher(tmp_path_factory.mktemp("launcher"))
@@ -110,13 +68,10 @@ def whole(launcher, recipe, tmp_path_factory) -> dict[str, Path]:
     return found
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def timeless(path: Path) -> dict[str, object]:
     """A result without what differs between any two runs: where they lie and how long they took."""
     result = json.loads(path.read_text())
+    del result["sha256"]  # of all that
     for part in (result, *result["baselines"].values()):
         del part["run"], part["seconds"]
     return result
@@ -321,4 +276,6 @@ def test_resuming_a_finished_run_changes_nothing(whole, launcher, tmp_path):
     assert launcher.do("resume", folder, "--json") == 0
     assert content(folder) == before
     assert_same_run(folder, expected)
-    assert json.loads(launcher.output.read_text()) == json.loads((folder / "result.json").read_text())
+    written = json.loads((folder / "result.json").read_text())
+    assert written.pop("sha256")
+    assert json.loads(launcher.output.read_text()) == written

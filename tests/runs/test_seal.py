@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from fedaction.cli import app
 from fedaction.data.layout import OPENNI_15
 from fedaction.data.store import StoreWriter
+from fedaction.federation.files import read_sealed_json, write_sealed_json
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import derive
 from fedaction.runs.recipe import load_recipe
@@ -75,7 +76,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def result_of(folder: Path) -> dict[str, object]:
     """A result without where it lies and how long it took."""
-    result = json.loads((folder / "result.json").read_text())
+    result = read_sealed_json(folder / "result.json")
     return {key: value for key, value in result.items() if key not in ("run", "seconds")}
 
 
@@ -120,8 +121,9 @@ def made(tmp_path_factory) -> Path:
 def done(made, tmp_path) -> Path:
     """A copy of the finished run, whose result says where it lies."""
     folder = shutil.copytree(made / "run", tmp_path / "run")
-    for name in ("result.json", "report.html"):
-        (folder / name).write_text((folder / name).read_text().replace(str(made / "run"), str(folder)))
+    report = folder / "report.html"
+    report.write_text(report.read_text().replace(str(made / "run"), str(folder)))
+    write_sealed_json(folder / "result.json", {**read_sealed_json(folder / "result.json"), "run": str(folder)})
     return folder
 
 

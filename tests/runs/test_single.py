@@ -424,8 +424,8 @@ def test_the_clock_counts_the_first_download_of_frozen_tensors(tmp_path, method,
     done = carry_out(tmp_path / "run", method=method, **own)
     again = 0
     for name, joints in JOINTS.items():
-        busy = [done.clients(round, "clock", "busy").get(name, 0.0) for round in range(1, rounds + 1)]
-        jobs = [after - before for before, after in zip([0.0, *busy], busy, strict=False) if after > before]
+        busy = [row.value for row in done.rows if row.name == "busy" and row.client == name]  # where it has worked
+        jobs = [after - before for before, after in zip([0.0, *busy], busy, strict=False)]
         again += len(jobs) - 1
         assert all(jobs[0] - job == pytest.approx(frozen_bytes(joints) / 1000) for job in jobs[1:])
     assert again >= 3

@@ -102,6 +102,8 @@ def test_a_chain_is_trained_in_order_and_its_files_say_so(whole):
         assert (
             tests[2, "accuracy"] == stage["clip_accuracy"] and tests[2, "video_accuracy"] == stage["video_accuracy"]
         )
+        assert tuple(stage["recall"]) == CLASSES
+        assert sum(stage["recall"].values()) / 3 == pytest.approx(stage["balanced_accuracy"])
         assert {row.round for row in rows} == {1, 2}
         assert ({"cls", "kd"} <= {row.name for row in rows}) == (stage["teacher"] is not None)
     names = {path.name for path in folder.rglob("*") if path.is_file()}

@@ -98,6 +98,11 @@ def test_a_trained_network_is_better_than_a_random_one(arrays, trained):
         *("probe_clip", "probe_video", "probe_balanced", "probe_macro_f1"),
         *("finetune_clip", "finetune_video", "finetune_balanced", "finetune_macro_f1"),
     ]
+    for result in (learnt, random):
+        for protocol in ("probe", "finetune"):  # over seeds and classes
+            assert tuple(result["recall"][protocol]) == CLASSES
+            mean = sum(result["recall"][protocol].values()) / 3
+            assert mean == pytest.approx(result["mean"][f"{protocol}_balanced"])
 
 
 def test_a_probe_on_clips_drawn_anew_trains_the_classifier_alone(arrays, trained, tmp_path):
@@ -115,7 +120,8 @@ def test_a_probe_on_clips_drawn_anew_trains_the_classifier_alone(arrays, trained
     rates = [row.value for row in rows if (row.split, row.name) == ("train", "lr")]
     assert len(losses) == 20 and sum(losses[-5:]) < sum(losses[:5])
     assert (rates[0], rates[-1]) == pytest.approx((0.01, 0.0001))
-    assert scores == run_evaluate(trained, recipe)["seeds"]["0"]
+    recall, again = scores.pop("probe_recall"), run_evaluate(trained, recipe)
+    assert scores == again["seeds"]["0"] and again["recall"] == {"probe": dict(zip(CLASSES, recall, strict=True))}
     fixed = run_evaluate(trained, keys(arrays, protocols=["probe"]))["seeds"]["0"]
     assert scores.keys() == fixed.keys()
 
@@ -283,11 +289,11 @@ def test_the_command(arrays, trained, tmp_path, monkeypatch):
     result = json.loads(said.stdout)
     assert result["model"]["sha256"] is None and result["model"]["arguments"]["width"] == 4
     for arguments, message in (
-        ([trained, "--out", "keys.toml"], "keys.toml is a file; choose a directory"),
+        ([trained, "--out", "keys.toml"], "keys.toml is a file; --out takes a directory"),
         ([trained, "--out", "."], "is not empty and holds no evaluation"),
         ([trained, "--out", "found", "--set", "probe_lr=0.5"], "was begun with probe_lr = 0.01, but now it is 0.5"),
         (["absent.safetensors"], "there is no model file absent.safetensors"),
-        (["keys.toml"], "cannot be read as a .safetensors file"),
+        (["keys.toml"], "is not a .safetensors file"),
         ([trained, "--width", "4"], "width: only for 'random' weights"),
         ([trained, "--protocols", "retrieve"], "Input should be 'retrieval', 'probe' or 'finetune'"),
         ([trained, "--seeds", "0,0"], "seeds: one is named twice"),

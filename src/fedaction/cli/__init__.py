@@ -15,12 +15,14 @@ from fedaction import __version__
 from fedaction.cli.analyse import analyse
 from fedaction.cli.bench import bench_app
 from fedaction.cli.common import (
+    App,
     JsonFlag,
     RunDir,
     announce,
     err,
     fail,
     join_overrides,
+    listen_for_stops,
     load,
     out,
     report_progress,
@@ -40,6 +42,7 @@ from fedaction.cli.join import join
 from fedaction.cli.keys import keys_app
 from fedaction.cli.paper import paper
 from fedaction.cli.predict import predict
+from fedaction.cli.rates import rates
 from fedaction.cli.recipes import recipes
 from fedaction.cli.results import result_csv, result_tables
 from fedaction.cli.serve import serve
@@ -47,8 +50,7 @@ from fedaction.cli.status import status
 from fedaction.federation.files import is_empty
 from fedaction.federation.recipes import find_recipe
 
-app = typer.Typer(
-    no_args_is_help=True,
+app = App(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -146,19 +148,17 @@ def compare(
     as_json: JsonFlag = False,
 ) -> None:
     """Show several finished runs, and their baselines, side by side."""
-    from fedaction.federation.files import read_json
     from fedaction.runs.budget import COSTS, equalise
     from fedaction.runs.judge import judge
+    from fedaction.runs.result import read_result
     from fedaction.runs.standing import check_study
 
     notes: list[str] = []
     studies: list[dict[str, Any]] = []
     for folder in folders:
-        path = folder / "result.json"
-        if not path.exists():
-            raise fail(f"{folder} has no result.json; is it a finished run? `fedaction resume {folder}` finishes one")
+        result = load(read_result, folder)
         load(check_study, folder, notes.append)
-        studies.append(load(read_json, path))
+        studies.append(result)
     when = ""
     if at is not None:
         budget, studies = load(equalise, folders, studies, at.value)
@@ -188,6 +188,7 @@ def report(
 
 for _command in (
     analyse,
+    rates,
     paper,
     features,
     distil,
@@ -205,7 +206,7 @@ for _command in (
 
 
 def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
-    with report_progress(f"`fedaction resume {folder}` resumes from the last checkpoint", KeyError) as bar:
+    with report_progress(partial(_say_kept, folder), KeyError) as bar:
         result = work(bar)
     if as_json:
         print(json.dumps(result))
@@ -219,6 +220,22 @@ def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
     say(f"report: {Path(result['run']) / 'report.html'}")
 
 
+def _say_kept(folder: Path) -> str:
+    """How far a run has come that was stopped, and how it goes on."""
+    from fedaction.runs.standing import list_homes, read_standing
+
+    if not (folder / "recipe.toml").exists():
+        return "nothing was kept; the same command begins it again"
+    standings = {home: read_standing(home) for home in list_homes(folder)}
+    done = [
+        f"round {standing.round}" if home == folder else f"round {standing.round} of {home.relative_to(folder)}"
+        for home, standing in standings.items()
+        if standing is not None
+    ]
+    kept = f"kept up to {', '.join(done)}" if done else "no round is kept yet"
+    return f"{kept}; `fedaction resume {folder}` resumes from the last checkpoint"
+
+
 def _say_warnings(texts: list[str]) -> None:
     """Below a table, so that whoever keeps the table keeps them."""
     for text in texts:
@@ -227,6 +244,7 @@ def _say_warnings(texts: list[str]) -> None:
 
 def main() -> None:
     """Entry point."""
+    listen_for_stops()
     try:
         app()
     except BrokenPipeError:

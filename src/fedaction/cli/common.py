@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
+import signal
+import sys
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import click
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -21,16 +26,20 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Column, Table
+from typer.core import TyperCommand, TyperGroup
 
 from fedaction.cli.pace import Pace, TimeLeftColumn
 from fedaction.federation.files import take_folder
+from fedaction.federation.processes import is_out_of_memory
 from fedaction.federation.progress import CONTROLS, DATA
+from fedaction.federation.words import is_text, quote
 
 Loaded = TypeVar("Loaded")
 _UNLIMITED = 100_000  # cells in a line of a file
 _LOGGED_FROM = 1000  # work on fewer files or recordings has no lines in a log
 _SLOW = 5.0  # seconds of a first round, after which a log says how many more there may be
 _LOGGED_AFTER = 2.0  # seconds; nor have data and controls that are there sooner
+_LONGEST = 4000  # characters of a message; names and numbers in it may be of any length
 
 err = Console(stderr=True)
 out = Console()
@@ -42,13 +51,13 @@ RunDir = Annotated[Path, typer.Argument(help="A run directory.", exists=True, fi
 def bars() -> Progress:
     """Progress bars on standard error. Their tasks have the `unit` of what is counted, a `result` and a `pace`."""
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[unit]}"),
         TimeElapsedColumn(),
         TimeLeftColumn(table_column=Column(no_wrap=True)),
-        TextColumn("{task.fields[result]}"),
+        TextColumn("{task.fields[result]}", markup=False),
         console=err,
         disable=not err.is_terminal,
     )
@@ -85,12 +94,31 @@ def show_warnings() -> Generator[None]:
 
 @contextmanager
 def exit_on_refusal(*kinds: type[Exception]) -> Generator[None]:
-    """What the package refuses (a ValueError, an OSError, or what is given) becomes a printed error, status 2."""
+    """What the package refuses (a ValueError, an OSError, or what is given) becomes a printed error, status 2.
+
+    Anything else is a fault of the package, and ends with a traceback.
+    """
     try:
         yield
+    except BrokenPipeError:  # nobody reads what is printed any more
+        raise
     except (ValueError, OSError, *kinds) as error:
-        message = error.args[0] if isinstance(error, KeyError) and error.args else error
-        raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
+        raise fail(explain(error)) from None
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        words = " ".join(
+            [str(error).strip().split("\n")[0] or "no more is to be had", *getattr(error, "__notes__", [])]
+        )
+        raise fail(f"memory ran out: {words} (fewer workers, smaller batches or networks need less)") from None
+
+
+def explain(error: Exception) -> str:
+    """What a refusal says, in words."""
+    message = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        message = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return " ".join([message, *getattr(error, "__notes__", [])])
 
 
 class Bar:
@@ -141,17 +169,54 @@ class Bar:
 
 
 @contextmanager
-def report_progress(resume: str, *kinds: type[Exception]) -> Generator[Bar]:
+def report_progress(resume: str | Callable[[], str], *kinds: type[Exception]) -> Generator[Bar]:
     """A `Bar` for long work, with warnings and refusals as `show_warnings` and `exit_on_refusal` have them.
 
-    Stopped by hand, the command ends with status 130 and says what was done of the work, or how to `resume` it.
+    Stopped (Ctrl-C or SIGTERM), the command says what was done of the work, or how to `resume` it, and ends with
+    status 130 or 143. Where the machine stops it (a full disk, no memory, a worker that was killed), it says so, too.
     """
-    with Bar() as bar, show_warnings(), exit_on_refusal(*kinds):
+
+    def say_how() -> str:
+        return resume if isinstance(resume, str) else resume()
+
+    with Bar() as bar, show_warnings(), exit_on_refusal(*kinds), exit_when_stopped(say_how):
         try:
             yield bar
-        except KeyboardInterrupt:
-            warn(f"stopped; {resume}")
-            raise typer.Exit(130) from None
+        except (OSError, MemoryError, RuntimeError) as error:
+            if is_out_of_memory(error) or isinstance(error, ChildProcessError) or _of_disk(error):
+                error.add_note(f"Once that is mended: {say_how()}")
+            raise
+
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES)
+
+
+def _of_disk(error: Exception) -> bool:
+    return isinstance(error, OSError) and error.errno in _DISK
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM: the command ends as with Ctrl-C, after cleaning up, but with the signal's own status."""
+
+
+def _stop(*_: object) -> None:
+    raise Stopped
+
+
+def listen_for_stops() -> None:
+    """From here on SIGTERM raises `Stopped`, as Ctrl-C raises KeyboardInterrupt."""
+    signal.signal(signal.SIGTERM, _stop)
+
+
+@contextmanager
+def exit_when_stopped(say_how: Callable[[], str] | None = None) -> Generator[None]:
+    """Where somebody stops the command: one message, with how to go on, and status 130 (Ctrl-C) or 143 (SIGTERM)."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        warn(f"stopped; {say_how()}" if say_how else "stopped before it was done; nothing half-written is left")
+        number = signal.SIGTERM if isinstance(stop, Stopped) else signal.SIGINT
+        raise typer.Exit(128 + number) from None
 
 
 def load(read: Callable[..., Loaded], *arguments: Any) -> Loaded:
@@ -179,7 +244,7 @@ def show(*tables: Table) -> None:
 
 def announce(text: str) -> None:
     """Says on standard error what is being done, before the seconds that it takes to load torch."""
-    err.print(f"{text} ...", style="dim", highlight=False, markup=False, soft_wrap=True)
+    err.print(f"{quote(text)} ...", style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def _log(*parts: str) -> None:
@@ -188,21 +253,117 @@ def _log(*parts: str) -> None:
 
 
 def say(text: str, console: Console = out) -> None:
-    """Prints a line as it is: no markup, no colours, no breaks."""
+    """Prints lines as they are: no markup, no colours, no breaks; control characters of names are spelled out."""
+    text = "\n".join(quote(line, len(line)) for line in text.split("\n"))
     console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _mark(word: str, colour: str, message: str) -> None:
+    """Prints a message after a word that says what it is. Whatever is in it, no other of its lines begins so."""
+    lines = [quote(line, _LONGEST) for line in message.split("\n")]
+    text = escape("\n  ".join(lines))
+    err.print(f"[{colour}]{word}:[/{colour}] {text}", highlight=False, soft_wrap=True)
+
+
+def literal(value: object) -> str:
+    """A name as the cell of a table: what looks like markup in it is text, control characters are spelled out."""
+    text = str(value)
+    return escape(quote(text, len(text)))
 
 
 def warn(message: str) -> None:
     """Prints a warning on standard error."""
-    err.print(f"[yellow]warning:[/yellow] {escape(message)}", highlight=False, soft_wrap=True)
+    _mark("warning", "yellow", message)
 
 
 def fail(message: str) -> typer.Exit:
     """Prints an error and gives the exit to raise: status 2."""
-    err.print(f"[red]error:[/red] {escape(message)}", highlight=False, soft_wrap=True)
+    _mark("error", "red", message)
     return typer.Exit(2)
 
 
 def run_folder(given: Path | None, name: str) -> AbstractContextManager[Path]:
     """The directory of a run: the one that was given, or a new one in `runs` that no other run has."""
     return take_folder(Path("runs"), name) if given is None else nullcontext(given)
+
+
+class Command(TyperCommand):
+    """A command that is given no pipes, sockets or devices where it takes a file or a folder.
+
+    A pipe that nobody writes to would keep it waiting, a device might never end, and a file that is to be written
+    takes the place of what has its name.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Looks at every path that was given, then does the work. Of many files, each is looked at in its turn."""
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name or "")
+            if isinstance(parameter.type, click.Path) and isinstance(value, str | Path):
+                refuse_pipe(Path(value))
+                if {"--out", "--copy", "--state"} & {*parameter.opts}:
+                    refuse_unwritable(Path(value))
+        return super().invoke(ctx)
+
+
+def refuse_pipe(path: Path) -> None:
+    """Refuses what is there, and is neither a file nor a folder."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path} is neither a file nor a folder, but a pipe, a socket or a device")
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Refuses a place that nothing could be written to, before the work whose result it is for.
+
+    A name that is not UTF-8 could be made, but no JSON file of a run could say it.
+    """
+    if not is_text(str(path)):
+        raise ValueError(f"{path} is not a name in UTF-8: name another place")
+    if path.is_symlink() and not path.exists():
+        raise ValueError(f"{path} is a link that leads nowhere: name another place")
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise ValueError(f"{above} is a file, so that nothing can be written below it: name another place")
+
+
+class Commands(TyperGroup):
+    """All commands. Whatever one of them refuses, and whatever is wrong with its options: one line and status 2."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """See click: with streams that print every name, be it in no known encoding."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        return super().main(*args, **kwargs)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """See click."""
+        with exit_on_misuse():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """See click."""
+        with exit_on_misuse(), exit_on_refusal(), exit_when_stopped():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def exit_on_misuse() -> Generator[None]:
+    """Unknown commands and options, and values that they do not take, become a printed error, status 2."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise  # the help is shown
+    except click.UsageError as error:
+        where = f"; `{error.ctx.command_path} --help` says what it takes" if error.ctx else ""
+        raise fail(f"{error.format_message().rstrip('.')}{where}") from None
+
+
+class App(typer.Typer):
+    """Commands of the kinds above."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(cls=Commands, no_args_is_help=True, suggest_commands=False, **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Any:
+        """See typer."""
+        return super().command(name, cls=Command, **options)

@@ -170,8 +170,15 @@ class Assembly:
         run = self.recipe.run
         if run.engine != "auto":
             return run.engine
-        stacks = self.device.type == "cuda" and not (run.own and find_unstackable(self.method, self.seed))
-        return "vectorised" if stacks else "sequential"
+        video = any(info.layout is None and len(info.shape) >= 4 for info in self.method.clients.values())
+        if self.device.type != "cuda" or video:
+            return "sequential"  # of video: a stacked 3D convolution is a grouped one, many times slower
+        return "sequential" if run.own and find_unstackable(self.method, self.seed) else "vectorised"
+
+    @property
+    def _recorded(self) -> bool:
+        """Whether a GPU repeats steps by itself: where it is asked for, and where the choice is left to us."""
+        return self.recipe.run.record_step or self.recipe.run.engine == "auto"
 
     def engine(self) -> SimulatedEngine:
         """The engine, which holds every site; hostile ones send what they please."""
@@ -186,14 +193,16 @@ class Assembly:
         set_precision(run.tf32, fastest=run.precision == "bf16")
         common = (self.method, self.clients, self.training, self.device)
         if self.engine_name == "vectorised":
-            return VectorisedEngine(*common, run.clients_per_step, run.compile_step, run.precision)
+            return VectorisedEngine(
+                *common, run.clients_per_step, run.compile_step, run.precision, recorded=self._recorded
+            )
         return SequentialEngine(
             *common,
             run.workers or cores(),
             precision=run.precision,
             channels_last=run.channels_last,
             compiled=run.compile_step,
-            recorded=run.record_step,
+            recorded=self._recorded,
         )
 
 

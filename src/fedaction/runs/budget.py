@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from fedaction.evaluation.accuracy import interval_of_clients
+from fedaction.federation.outside import MOST_SETTINGS, parse_toml, read_text
 from fedaction.methods.central import EVERYONE
 from fedaction.runs.metrics import read_epochs, read_rows, read_seconds
 
@@ -41,7 +41,7 @@ class Tested(NamedTuple):
 def read_course(home: Path) -> list[Tested]:
     """The tested rounds of one run, in their order."""
     rows = read_rows(home / "metrics.jsonl")
-    recipe = tomllib.loads((home / "recipe.toml").read_text(encoding="utf-8"))
+    recipe = parse_toml(read_text(home / "recipe.toml", MOST_SETTINGS), home / "recipe.toml")
     tests: dict[int, dict[str, float]] = {}
     for row in rows:
         if (row.split, row.name) == ("test", "accuracy") and row.value is not None:

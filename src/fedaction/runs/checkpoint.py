@@ -8,25 +8,35 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from fedaction.engines.store import LocalState
 from fedaction.federation.clock import Span
-from fedaction.federation.files import write_atomically
+from fedaction.federation.files import read_json, write_atomically
+from fedaction.federation.outside import refuse_damage
 from fedaction.federation.state import Job, ServerState, Update
 from fedaction.federation.tree import Tree
 from fedaction.runs.seal import Seal, SealError, hash_beginning
+from fedaction.runs.segments import (
+    Segments,
+    is_segmented,
+    list_segments,
+    read_segments,
+    remove_segments,
+    write_segment,
+)
 from fedaction.server.flights import Flight
 from fedaction.server.state import FederationState
 
 FORMAT = 2
 """Of checkpoints; raised whenever an older one would be read wrongly."""
+SEGMENTED = 3
+"""The format of those whose LOCAL tensors lie in files beside them."""
 _NAME = re.compile(r"^round-(\d{6,})\.(json|safetensors)$")
 
 
@@ -46,6 +56,8 @@ class RunState:
     """A hash of those bytes; empty: of an older version."""
     seal: Seal = field(default_factory=Seal)
     """What the run was begun with."""
+    segments: Segments = field(default_factory=Segments)
+    """Where `locals` lie on disk, where they are too many for every checkpoint to hold them all."""
 
     @property
     def round(self) -> int:
@@ -62,7 +74,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used, and why."""
 
 
-def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None = None) -> None:
+def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None = None) -> RunState:
     """Writes a checkpoint: tensors first, then the JSON that vouches for them; then old ones go.
 
     Args:
@@ -70,13 +82,21 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
         state: what to keep.
         keep: how many of the last ones stay; the named ones stay anyway.
         name: a name instead of the round ("best").
+
+    Returns:
+        The state, which now knows where its LOCAL tensors lie.
     """
+    folder.mkdir(exist_ok=True)  # and not what it is in: a run directory that was moved is not to be begun anew
     stem = name or f"round-{state.round:06d}"
+    segmented = is_segmented(state.locals, state.segments)
+    if segmented:
+        segments = write_segment(folder, state.round, state.locals, state.segments)
+        state = replace(state, segments=segments)
     flat, aliases = _flatten(state)
     blob = save(flat)
     write_atomically(folder / f"{stem}.safetensors", blob)
     record: dict[str, Any] = {
-        "format": FORMAT,
+        "format": SEGMENTED if segmented else FORMAT,
         "round": state.round,
         "version": state.server.version,
         "visits": dict(state.federation.visits),
@@ -92,10 +112,13 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
         "flights": [_describe(flight) for flight in state.federation.flights],
         "aliases": aliases,
     }
+    if segmented:
+        record["segments"] = {str(round): digest for round, digest in state.segments.digests.items()}
     record["sha256"] = _digest(record, blob)
     write_atomically(folder / f"{stem}.json", json.dumps(record, allow_nan=False).encode())
     if name is None:
         prune(folder, state.round, keep)
+    return state
 
 
 def prune(folder: Path, round: int, keep: int) -> None:
@@ -107,15 +130,28 @@ def prune(folder: Path, round: int, keep: int) -> None:
     for path in sorted(folder.iterdir()):  # each JSON before its tensors, so that no JSON is left without them
         if (name := _NAME.match(path.name)) and int(name[1]) not in kept:
             path.unlink(missing_ok=True)
+    if segments := list_segments(folder):
+        stems = [*(f"round-{number:06d}" for number in kept), "best"]
+        remove_segments(segments, {number for stem in stems for number in _segments_of(folder / f"{stem}.json")})
+
+
+def _segments_of(path: Path) -> list[int]:
+    """The segments that a checkpoint names; none where it is not there, or damaged."""
+    try:
+        return [int(number) for number in json.loads(path.read_text(encoding="utf-8")).get("segments", {})]
+    except (OSError, ValueError, AttributeError):
+        return []
 
 
 def load_checkpoint(folder: Path, stem: str) -> RunState:
     """Reads one checkpoint; anything wrong with it is a CheckpointError."""
-    try:
-        record: dict[str, Any] = json.loads((folder / f"{stem}.json").read_text(encoding="utf-8"))
+    with refuse_damage(f"checkpoint {stem!r}", "a whole one", CheckpointError):
+        record: dict[str, Any] = read_json(folder / f"{stem}.json")
         blob = (folder / f"{stem}.safetensors").read_bytes()
-        if record["format"] != FORMAT:
-            raise CheckpointError(f"checkpoint {stem!r} has format {record['format']}, this version reads {FORMAT}")
+        if record["format"] not in (FORMAT, SEGMENTED):
+            raise CheckpointError(
+                f"checkpoint {stem!r} has format {record['format']}, this version reads {FORMAT} and {SEGMENTED}"
+            )
         if _digest(record, blob) != record["sha256"]:
             raise CheckpointError(f"checkpoint {stem!r} is not as it was written")
         trees: dict[str, dict[str, Tensor]] = {}
@@ -140,18 +176,19 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
             int(record["launched"]),
             tuple(_flight(entry, trees) for entry in record["flights"]),
         )
+        committed, segments = dict[str, Tree](_trees_below("local", trees)), Segments()
+        if record["format"] == SEGMENTED:
+            digests = {int(round): str(digest) for round, digest in record["segments"].items()}
+            committed, segments = read_segments(folder, digests)
         return RunState(
             federation,
-            LocalState(_trees_below("local", trees), _trees_below("pending", trees)),
+            LocalState(committed, _trees_below("pending", trees)),
             int(record["metrics_length"]),
             (float(record["best"][0]), int(record["best"][1])),
             str(record.get("metrics_sha256", "")),
             Seal.parse(record),
+            segments,
         )
-    except CheckpointError:
-        raise
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise CheckpointError(f"checkpoint {stem!r} cannot be read: {error}") from None
 
 
 def latest_checkpoint(folder: Path, table: Path) -> RunState | None:
@@ -260,7 +297,8 @@ def _flatten(state: RunState) -> tuple[dict[str, Tensor], dict[str, str]]:
     server, flights = state.server, state.federation.flights
     trees: dict[str, Tree] = {"shared": server.shared, "ahead": server.ahead, "memory": server.memory}
     trees |= {f"group|{group}": tree for group, tree in server.groups.items()}
-    trees |= {f"local|{client}": tree for client, tree in state.locals.committed.items()}
+    if not state.segments.digests:
+        trees |= {f"local|{client}": tree for client, tree in state.locals.committed.items()}
     trees |= {f"pending|{client}": tree for client, tree in state.locals.pending.items()}
     trees |= {f"flight|{f.number}|tree": f.update.tree for f in flights if f.update is not None}
     payloads = {f"flight|{flight.number}|payload": flight.job.payload for flight in flights}

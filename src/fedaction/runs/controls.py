@@ -11,7 +11,8 @@ from typing import Any, TypedDict
 from fedaction.data.client import ClientData
 from fedaction.evaluation.controls import SIMPLE, Simple, describe_split
 from fedaction.evaluation.site import name_test
-from fedaction.federation.files import is_readable, read_sealed_json, write_sealed_json
+from fedaction.federation.files import read_sealed_json, write_sealed_json
+from fedaction.federation.order import order_names
 from fedaction.federation.progress import CONTROLS, Progress
 from fedaction.methods import METHODS
 from fedaction.methods.given import with_network
@@ -61,7 +62,7 @@ def say_split(clients: Mapping[str, ClientData]) -> str:
     lines: list[str] = []
     for group, own in groups.items():
         trained = sum(len(client.train) for client in own)
-        names = _list_names([client.info.id for client in own])
+        names = _list_names(order_names(client.info.id for client in own))
         lines.append(f"{group}: {len(own)} clients ({names}), {trained} samples to train on")
         held = {describe_split(client).held_out or () for client in own}
         same = len({name_test(client) or client.info.id for client in own}) == 1
@@ -69,7 +70,7 @@ def say_split(clients: Mapping[str, ClientData]) -> str:
             lines.append(f"  held out for everybody's test: {_list_names(people)}, {len(own[0].test)} samples")
         else:
             count = sum(len(client.test) for client in own)
-            others = sorted({who for people in held for who in people})
+            others = order_names(sorted({who for people in held for who in people}))
             about = f"of people nobody at the client trains on: {_list_names(others)}" if others else "their own"
             lines.append(f"  tested on {count} samples, {about}")
     return "\n".join(lines)
@@ -82,7 +83,10 @@ def _list_names(names: Sequence[str], most: int = 12) -> str:
 
 def has_controls(home: Path) -> bool:
     """Whether a directory has what `write_controls` writes; it follows from the data alone, whatever is trained."""
-    return is_readable(home / _FILE)
+    try:
+        return isinstance(read_sealed_json(home / _FILE).get("split"), dict)
+    except (OSError, ValueError):
+        return False
 
 
 def write_controls(recipe: Recipe, clients: Mapping[str, ClientData], home: Path, progress: Progress) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fedaction import __version__
+from fedaction.federation.files import read_json
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -45,6 +46,16 @@ def processor_name() -> str:
     elif platform.system() == "Darwin":
         model = _said_by("sysctl", "-n", "machdep.cpu.brand_string") or ""
     return f"{model or platform.processor() or platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def has_environment(path: Path) -> bool:
+    """Whether a file says on what a run was trained."""
+    try:
+        machine = read_json(path)
+        named = (machine["device"], machine["device_name"], machine["packages"]["torch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return all(isinstance(name, str) for name in named)
 
 
 def _git_revision() -> str | None:

@@ -23,6 +23,11 @@ def judge(studies: Sequence[Study]) -> list[str]:
         for study in studies
         for run in (study, *study.get("baselines", {}).values())
     ]
+    return judge_runs(runs)
+
+
+def judge_runs(runs: Sequence[tuple[str, Study, Study]]) -> list[str]:
+    """Warnings about runs: each with its label, and what has the `controls` of its split."""
     named = [(label, run) for label, run, _ in runs]
     return [*_below(runs), *_apart(named), *_never(named), *_rising(named), *_few(named)]
 
@@ -55,12 +60,19 @@ def _apart(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
 
 
 def _never(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
-    """Classes that are tested and never answered."""
+    """Classes that are tested and never answered; of many runs how many classes."""
+    by_run: dict[str, dict[str, Sequence[str]]] = {}
     for label, run in runs:
         never: Mapping[str, Sequence[str]] = run.get("never") or {}
-        texts = [f"{_some(classes)} at {client}" for client, classes in never.items() if classes]
-        if texts:
-            yield f"{label} never answers: {_some(texts, '; ')}."
+        if own := {client: classes for client, classes in never.items() if classes}:
+            by_run[label] = own
+    if len(by_run) > _MOST:
+        texts = (f"{label} ({sum(map(len, own.values()))} at {len(own)} clients)" for label, own in by_run.items())
+        yield f"Classes of the test are never the answer: {_some(texts)}."
+        return
+    for label, own in by_run.items():
+        texts = (f"{_some(classes)} at {client}" for client, classes in own.items())
+        yield f"{label} never answers: {_some(texts, '; ')}."
 
 
 def _rising(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:

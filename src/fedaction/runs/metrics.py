@@ -7,12 +7,14 @@ import json
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import asdict
+from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from fedaction.federation.files import name_file
 from fedaction.methods import METHODS
 from fedaction.server.state import Row
 
@@ -22,7 +24,7 @@ class MetricsFile:
 
     def __init__(self, path: Path, length: int = 0) -> None:
         """Opens the table and cuts it to `length` bytes; a shorter file is an error."""
-        self._file = path.open("a+b")
+        self._path, self._file = path, path.open("a+b")
         if self._file.seek(0, os.SEEK_END) < length:
             self._file.close()
             raise ValueError(f"{path} is shorter than the checkpoint says ({length} bytes)")
@@ -34,15 +36,29 @@ class MetricsFile:
 
     def append(self, rows: Iterable[Row]) -> int:
         """Adds rows, flushes them to disk, and returns the table's length in bytes."""
-        for row in rows:
-            value = row.value if row.value is None or math.isfinite(row.value) else None
-            record = asdict(row) | {"value": value}
-            line = (json.dumps(record, separators=(",", ":")) + "\n").encode()
-            self._digest.update(line)
-            self._file.write(line)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self.check_place()
+        with name_file(self._path):
+            for row in rows:
+                value = row.value if row.value is None or math.isfinite(row.value) else None
+                record = {**row.__dict__, "value": value}
+                line = (json.dumps(record, separators=(",", ":")) + "\n").encode()
+                self._digest.update(line)
+                self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
         return self._file.tell()
+
+    def check_place(self) -> None:
+        """Refuses to go on where the table, or the directory that it is in, was removed, renamed or replaced."""
+        try:
+            same = os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise FileNotFoundError(
+                f"{self._path} is not there any more: somebody has removed, moved or replaced it, or the directory, "
+                "while it was being written. What is elsewhere now is as the last checkpoint left it"
+            )
 
     @property
     def sha256(self) -> str:
@@ -50,8 +66,9 @@ class MetricsFile:
         return self._digest.hexdigest()
 
     def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
+        """Closes the file. What a full disk did not take is not tried again: `append` has said so."""
+        with suppress(OSError):
+            self._file.close()
 
 
 _ROW = TypeAdapter(Row)
@@ -97,6 +114,15 @@ def read_epochs(rows: Iterable[Row], local_epochs: int) -> dict[int, float]:
     return {round: epochs.get(round, local_epochs * (n + refused.get(round, 0))) for round, n in answers.items()}
 
 
+def read_validation(rows: Iterable[Row]) -> dict[int, float]:
+    """The mean over clients of validation accuracies, 0 to 1, by round."""
+    by_round: dict[int, list[float]] = {}
+    for row in rows:
+        if (row.split, row.name) == ("validation", "accuracy"):
+            by_round.setdefault(row.round, []).append(row.value or 0.0)
+    return {round: fmean(values) for round, values in by_round.items()}
+
+
 def read_seconds(path: Path, what: Literal["train", "total"]) -> dict[int, float]:
     """Wall seconds by round. Rounds done again after a crash count once."""
     rounds: dict[int, float] = {}
@@ -104,6 +130,6 @@ def read_seconds(path: Path, what: Literal["train", "total"]) -> dict[int, float
         try:
             entry = json.loads(line)
             rounds[int(entry["round"])] = float(entry[what])
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
             continue  # torn by a kill
     return rounds

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from fedaction.data.sources import SOURCES
 from fedaction.data.sources.base import Source
 from fedaction.engines.base import ClipBy, OptimiserName, Precision
+from fedaction.federation.outside import MOST_SETTINGS, describe, parse_toml, read_text, refuse_damage, shorten
 from fedaction.federation.recipes import find_recipe
 from fedaction.federation.settings import (
     FILE,
@@ -36,8 +37,8 @@ from fedaction.methods.given import Missing
 class RunSettings(Settings):
     """Keys that every recipe has."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", json_schema_extra=HOW)
-    """What the run is called: letters, digits, dots, dashes. Default: from the recipe's path."""
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", json_schema_extra=HOW)
+    """What the run is called: at most 100 letters, digits, dots, dashes. Default: from the recipe's path."""
     method: str
     """The method: fsar, fdarn, or a baseline such as fedavg; `fedaction recipes --keys` lists them all."""
     baselines: tuple[str, ...] = Field((), json_schema_extra=HOW)
@@ -61,6 +62,8 @@ class RunSettings(Settings):
     """The rounds a run had before it was made longer: `fedaction resume DIR --extend rounds=60` writes both keys."""
     clients_per_round: int = Field(0, ge=0)
     """0: all."""
+    train_share: float = Field(1.0, gt=0, le=1)
+    """The share of each client's training samples, class by class, that it has: to see how small sites fare."""
     validation: float = Field(0.0, ge=0, lt=1)
     """The share of each client's training people (samples, where people are not known) that choose the best round."""
     stop: Literal["", "converged", "target"] = ""
@@ -93,7 +96,7 @@ class RunSettings(Settings):
     """Device profiles: jetson_hmdb51, jetson_ucf101 or a TOML file; empty: by the next two keys."""
     seconds_per_sample: float = Field(0.01, gt=0)
     """Without profiles: how long an ordinary client takes for a training sample, on the virtual clock."""
-    speed_spread: float = Field(0.5, ge=0)
+    speed_spread: float = Field(0.5, ge=0, le=10)
     """Without profiles: how unequal clients' speeds are: standard deviation of their logarithm."""
     clock_tests: bool = False
     """Virtual clock: whether devices test what they are sent before they train, for as long as their profiles say."""
@@ -136,7 +139,7 @@ class RunSettings(Settings):
 
     engine: Literal["sequential", "vectorised", "auto"] = "sequential"
     """sequential (any machine), vectorised (many clients at once on a GPU), or auto: the latter on a GPU, if the
-    network can be stacked."""
+    network can be stacked and is not one of video; there auto also records steps."""
     device: Literal["auto", "cpu", "cuda"] = Field("auto", json_schema_extra=HOW)
     """auto, cpu or cuda."""
     workers: int = Field(0, ge=0, json_schema_extra=HOW)
@@ -146,7 +149,7 @@ class RunSettings(Settings):
     compile_step: bool = Field(False, json_schema_extra=HOW)
     """Compile networks (vectorised engine: the stacked step) with torch.compile: minutes first, then faster steps."""
     record_step: bool = Field(False, json_schema_extra=HOW)
-    """Sequential engine on a GPU: it repeats a recorded local step by itself; much faster where batches are small."""
+    """On a GPU: it repeats a recorded local step by itself; much faster where steps are small."""
     tf32: bool = True
     """On a GPU: faster float32 products with 10-bit mantissas."""
     precision: Precision = "fp32"
@@ -155,6 +158,9 @@ class RunSettings(Settings):
     """Sequential engine: weights of 3D convolutions with channels last in memory; faster with bf16."""
     evaluate_every: int = Field(1, ge=1)
     """Rounds between evaluations."""
+    clients_per_test: int = Field(0, ge=0)
+    """How many clients are tested between the first round and the last, always the same ones, drawn by the seed, and
+    how many validate; after the last round all are tested. 0: always all."""
     statistics: Literal["kept", "reestimate"] = "kept"
     """Normalisation at a test: statistics kept from training, or re-estimated on unlabelled training samples."""
     update_distances: bool = Field(False, json_schema_extra=HOW)
@@ -249,12 +255,8 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
 def read_recipe(path: Path | str) -> dict[str, Any]:
     """A recipe's keys and values, not yet validated; a name is filled in. See `find_recipe` for what names it."""
     path = find_recipe(path)
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"the recipe {path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path} is not valid TOML: {error}") from None
+    with refuse_damage(path, "a recipe", RecipeError):
+        values = parse_toml(read_text(path, MOST_SETTINGS, RecipeError), path, RecipeError)
     return {"name": _name_of(path), **values}
 
 
@@ -269,6 +271,8 @@ def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
             parsed = tomllib.loads(f"value = {text}")
         except tomllib.TOMLDecodeError:
             parsed = {"value": text}
+        except (ValueError, RecursionError) as error:  # a number of too many digits, or too many brackets
+            raise RecipeError(f"--set {shorten(key, 80)}: {describe(error)}") from None
         if len(parsed) > 1:
             raise RecipeError(f"--set takes one key=value, got several lines in {override!r}; say --set for each")
         values[key] = parsed["value"]
@@ -343,4 +347,4 @@ def all_keys() -> dict[str, dict[str, FieldInfo]]:
 def _name_of(path: Path) -> str:
     """A run's name from where its recipe lies (recipes/fsar/demo.toml: fsar-demo), fit for a file name."""
     text = path.stem if path.parent.name in ("", "recipes") else f"{path.parent.name}-{path.stem}"
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-") or "run"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:100] or "run"

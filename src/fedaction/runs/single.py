@@ -15,8 +15,9 @@ from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.observed import ObservedEngine, Observer
 from fedaction.evaluation.divergence import Distances
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Neighbours, Question
-from fedaction.federation.files import is_readable, write_json, write_sealed_json
+from fedaction.federation.files import write_json, write_sealed_json
 from fedaction.federation.progress import Progress
+from fedaction.federation.seeds import numpy_generator
 from fedaction.methods.start import initial_state
 from fedaction.runs.assembly import Assembled, Assembly, make_federation, make_rounds
 from fedaction.runs.callback import Callback, tell_end, tell_start
@@ -29,13 +30,13 @@ from fedaction.runs.checkpoint import (
     save_checkpoint,
 )
 from fedaction.runs.deploy import INDEX, write_model, write_models
-from fedaction.runs.environment import environment
+from fedaction.runs.environment import environment, has_environment
 from fedaction.runs.metrics import MetricsFile, metric_name
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.seal import Seal, SealError
 from fedaction.runs.snapshots import Snapshots
 from fedaction.runs.standing import EVIDENCE_FILE, UNSEALED, check_begun
-from fedaction.runs.stop import is_over, is_tested
+from fedaction.runs.stop import is_last, is_over, is_tested
 from fedaction.server.state import FederationState, Row
 
 OF_THE_END = ("result.json", EVIDENCE_FILE, INDEX, "report.html")
@@ -96,6 +97,9 @@ class SingleRun:
             while not self._over(state):
                 state = self._advance(state, engine, metrics)
             self._finish(state, engine)
+        except FileNotFoundError:
+            metrics.check_place()  # where the whole directory has gone, that is what to say, not which file it was
+            raise
         finally:
             metrics.close()
             engine.close()
@@ -106,7 +110,7 @@ class SingleRun:
         path, machine = self.folder / "environment.json", environment(self.assembly.device)
         machine["engine"] = self.assembly.engine_name
         if self._over(state):
-            if is_readable(path):
+            if has_environment(path):
                 return
             machine["note"] = "made again after training, perhaps on another machine"
         write_json(path, machine)
@@ -151,6 +155,7 @@ class SingleRun:
         """One round, and what is written after it."""
         run, round, start = self.recipe.run, state.round + 1, time.perf_counter()
         federation, rows = self.rounds.advance(state.federation, engine, round)
+        metrics.check_place()  # before anything is written that would make the directory anew
         self._snapshots.write(round)
         trained, accuracy = time.perf_counter(), None
         best = False
@@ -175,9 +180,9 @@ class SingleRun:
         if best or due:
             state = replace(state, locals=engine.store.save())
         if best:
-            save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints, "best")
+            state = save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints, "best")
         if due:
-            save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints)
+            state = save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints)
         self.progress.advance(self.label, round, accuracy)
         for callback in self.callbacks:
             callback.on_round(rows)
@@ -186,11 +191,22 @@ class SingleRun:
     def _test(self, state: FederationState, engine: SimulatedEngine) -> list[Row]:
         """The rows of what clients report of their tests, and the unseen one of its own."""
         run = self.recipe.run
-        reports = self.federation.evaluate(state, engine, self.assembly.tested)
+        tested = self.assembly.tested
+        if not is_last(run, state.round, state.time):
+            tested = self._draw(tested)
+        reports = self.federation.evaluate(state, engine, tested)
         if run.unseen:
             how = Neighbours(run.knn_k, run.knn_distance, run.knn_temperature or None)
             reports += self.federation.evaluate(state, engine, [run.unseen], Question(neighbours=how))
         return self._rows_of(state.round, reports)
+
+    def _draw(self, clients: list[str]) -> list[str]:
+        """Those of some clients who are tested between the first round and the last: in every round the same."""
+        count = self.recipe.run.clients_per_test
+        if not 0 < count < len(clients):
+            return clients
+        order: list[int] = numpy_generator(self.assembly.seed, "tested").permutation(len(clients)).tolist()
+        return [clients[place] for place in sorted(order[:count])]
 
     def _rows_of(self, round: int, reports: Sequence[Evaluation]) -> list[Row]:
         """The rows of tests of a round's model."""
@@ -202,7 +218,9 @@ class SingleRun:
 
     def _validate(self, state: FederationState, engine: SimulatedEngine) -> tuple[float, list[Row]]:
         """The mean accuracy on what clients keep out of training, and its rows."""
-        reports = self.federation.evaluate(state, engine, self.assembly.validated, Question(split="validation"))
+        reports = self.federation.evaluate(
+            state, engine, self._draw(self.assembly.validated), Question(split="validation")
+        )
         rows = [
             Row(state.round, report.client, self.federation.group(report.client), "validation", name, value)
             for report in reports

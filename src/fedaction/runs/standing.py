@@ -56,12 +56,12 @@ def read_standing(home: Path) -> Standing | None:
     for round in sorted(list_rounds(home / "checkpoints"), reverse=True):
         try:
             return _parse(read_json(home / "checkpoints" / f"round-{round:06d}.json"))
-        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
             continue  # damaged, or removed at this moment by the run itself; the one before says less, but not else
     try:
         result = read_json(home / "result.json")
         return _parse({**result["seal"], "seal": result["seal"]})
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
         return None
 
 
@@ -159,11 +159,11 @@ def _check_evidence(recipe: Recipe, home: Path, standing: Standing) -> None:
 
 
 def _read_result(path: Path) -> dict[str, Any]:
-    """The seal in a result; empty: it has none, and whoever needs the result will say what is wrong with it."""
+    """The seal in a result; empty: it has none. A result that is not as it was written is refused."""
     try:
-        return dict(read_json(path).get("seal") or {})
-    except (ValueError, AttributeError, TypeError):
-        return {}
+        return read_sealed_json(path).get("seal") or {}
+    except ValueError as error:
+        raise SealError(f"{error}: `fedaction resume {path.parent}` makes it again") from None
 
 
 def read_part(home: Path) -> Recipe:

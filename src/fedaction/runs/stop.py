@@ -7,7 +7,12 @@ from fedaction.runs.recipe import RunSettings
 
 def is_tested(run: RunSettings, round: int, time: float) -> bool:
     """Whether clients are tested after a round, at which the clock shows so many seconds."""
-    return round % run.evaluate_every == 0 or round >= run.rounds or _out_of_time(run, time)
+    return round % run.evaluate_every == 0 or is_last(run, round, time)
+
+
+def is_last(run: RunSettings, round: int, time: float) -> bool:
+    """Whether a round is the last, whatever validation says of it."""
+    return round >= run.rounds or _out_of_time(run, time)
 
 
 def is_over(run: RunSettings, round: int, best: tuple[float, int], time: float) -> bool:
@@ -19,7 +24,7 @@ def is_over(run: RunSettings, round: int, best: tuple[float, int], time: float) 
         best: the best mean validation accuracy so far, 0 to 1, and the round it was reached in.
         time: seconds on the clock.
     """
-    if round >= run.rounds or _out_of_time(run, time):
+    if is_last(run, round, time):
         return True
     if not run.stop or not round or not is_tested(run, round, time):
         return False

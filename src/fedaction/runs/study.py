@@ -15,35 +15,32 @@ from typing import Any, NotRequired, TypedDict
 import torch
 
 from fedaction.data.client import ClientData
-from fedaction.data.validation import hold_validation
-from fedaction.engines.base import choose_device
-from fedaction.engines.stackable import find_unstackable
+from fedaction.data.validation import hold_validation, keep_share
 from fedaction.evaluation.accuracy import Scores, interval_of_clients, score_confusion
 from fedaction.evaluation.controls import Simple
 from fedaction.federation.files import (
-    is_readable,
     lock_folder,
     read_json,
     read_sealed_json,
     remove_partial,
     write_atomically,
-    write_json,
+    write_sealed_json,
 )
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import derive
 from fedaction.federation.settings import RecipeError, to_toml
-from fedaction.methods.central import arrange
-from fedaction.methods.start import initial_state
 from fedaction.runs.callback import Callback
 from fedaction.runs.checkpoint import find_fault, list_rounds
 from fedaction.runs.controls import ControlResult, add_alone, has_controls, say_split, sum_up_controls, write_controls
 from fedaction.runs.deploy import has_models
+from fedaction.runs.environment import has_environment
 from fedaction.runs.judge import judge
-from fedaction.runs.metrics import Row, metric_name, read_rows, read_seconds
+from fedaction.runs.metrics import Row, metric_name, read_rows, read_seconds, read_validation
+from fedaction.runs.ready import check_ready
 from fedaction.runs.recipe import Recipe, load_recipe
+from fedaction.runs.result import RESULT_FILE
 from fedaction.runs.single import SingleRun
 from fedaction.runs.standing import EVIDENCE_FILE, check_begun, describe_seal, read_standing
-from fedaction.server.devices import fleet_of
 
 METRIC = "accuracy"
 
@@ -126,6 +123,9 @@ def load_clients(
     """
     seed = split_seed(recipe)
     loaded = given or recipe.source.load(seed, tell_of(progress, DATA) if progress else None)
+    if recipe.run.train_share < 1:
+        share, unseen = recipe.run.train_share, recipe.run.unseen
+        loaded = [client if client.info.id == unseen else keep_share(client, share, seed) for client in loaded]
     if recipe.run.validation:
         loaded = hold_validation(loaded, recipe.run.validation, seed, recipe.run.unseen)
     clients = {client.info.id: client for client in loaded}
@@ -158,7 +158,7 @@ def run_study(
     for method, seed, home in list_runs(recipe, folder):
         check_begun(recipe.only(method, seed), home)  # before anything takes long
     clients, loaded = load_clients(recipe, progress, given), recipe.run.seeds[0]
-    _check(recipe, clients)
+    check_ready(recipe, clients)
     recipe = add_alone(recipe, clients, progress.warn)
     data = recipe.source.fingerprint(split_seed(recipe))
     progress.tell(say_split(clients))
@@ -182,9 +182,9 @@ def run_study(
             if training:
                 SingleRun(part, clients, home, progress, callbacks, data).execute()
             _warn_of_clock(home, progress)
-            write_json(home / "result.json", summary(part, home))
+            write_sealed_json(home / RESULT_FILE, summary(part, home))
         result = study_result(recipe, folder)
-        write_json(folder / "result.json", result)
+        write_sealed_json(folder / RESULT_FILE, result)
     return result
 
 
@@ -197,7 +197,7 @@ def _done(recipe: Recipe, home: Path) -> bool:
     if standing is None or not standing.over(recipe) or not list_rounds(home / "checkpoints"):
         return False
     fault = find_fault(home / "metrics.jsonl", standing.metrics_length, standing.metrics_sha256, whole=True)
-    if fault or not is_readable(home / "environment.json"):
+    if fault or not has_environment(home / "environment.json"):
         return False
     chosen = standing.chosen(recipe)
     return _evidence_round(home) in (None, chosen) and has_models(home, chosen)
@@ -208,7 +208,7 @@ def _evidence_round(home: Path) -> int | None:
     try:
         round = read_sealed_json(home / EVIDENCE_FILE).get("round")
         return None if round is None else int(round)
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, OverflowError):
         return -1
 
 
@@ -217,39 +217,6 @@ def _warn_of_clock(home: Path, progress: Progress) -> None:
     standing, known = read_standing(home), read_seconds(home / "clock.jsonl", "total")
     if standing is not None and (lost := standing.round - len([n for n in known if n <= standing.round])):
         progress.warn(f"{home / 'clock.jsonl'} lacks {lost} of {standing.round} rounds: what they took is not known")
-
-
-def _check(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
-    """Raises what would stop the study at its start, so that a study which cannot start leaves nothing behind."""
-    choose_device(recipe.run.device)
-    unseen = recipe.run.unseen
-    if unseen and (unseen not in clients or len(clients) < 2):
-        raise ValueError(f"unseen = {unseen!r} must be one of several clients; there are {', '.join(clients)}")
-    unknown = [name for name in recipe.run.late if name not in clients]
-    if unknown or {*recipe.run.late} == {*clients}:
-        said = f"no client is called {unknown[0]!r}" if unknown else "not all clients can be late"
-        raise ValueError(f"late: {said}; there are {', '.join(clients)}")
-    if recipe.run.devices:
-        fleet_of(recipe.run.devices)
-    for name, settings in recipe.methods.items():
-        run = recipe.run
-        if run.stop_time and not (run.devices or run.deadline or recipe.kinds[name].overrides("buffer")):
-            raise ValueError(
-                f"stop_time: method {name} has no virtual clock here; say devices or a deadline, or drop the key"
-            )
-        if recipe.run.late and recipe.kinds[name].overrides("buffer"):
-            raise ValueError(f"late: method {name} has no rounds that a client could come late to; drop the key")
-        arranged = arrange(recipe.kinds[name], clients)
-        if unseen and not arranged[unseen].info.samples:
-            raise ValueError(
-                f"method {name} pools everybody's samples, so no client can be unseen; drop one of the two"
-            )
-        method = recipe.kinds[name]([client.info for client in arranged.values()], settings)
-        initial_state(method, recipe.run.seeds[0])
-        if run.own and run.engine == "vectorised" and (fault := find_unstackable(method, run.seeds[0])):
-            raise ValueError(
-                f"engine = 'vectorised' trains many clients at once, but {fault}; say engine = 'sequential' or 'auto'"
-            )
 
 
 def resume_study(folder: Path, progress: Progress | None = None, rounds: int = 0) -> RunResult:
@@ -282,8 +249,10 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
     last = max(row.round for row in tests)
     chosen = _best_round(rows) if recipe.run.validation else last
     clients = {row.client: row.value for row in tests if row.round == chosen}
-    seen = {client: v for client, v in clients.items() if v is not None and client != recipe.run.unseen}
     scores, never, which = _scores(home)
+    if recipe.run.clients_per_test:  # in the chosen round not all were tested; by what it left, all are in the end
+        clients = {client: own.accuracy for client, own in scores.items()} | clients
+    seen = {client: v for client, v in clients.items() if v is not None and client != recipe.run.unseen}
     n = {client: own.n for client, own in scores.items()}
     machine = read_json(home / "environment.json")
     standing = read_standing(home)
@@ -303,7 +272,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "never": never,
         "rise": _rise(tests, recipe.run.unseen),
         "clients": clients,
-        "groups": _by_group(tests, chosen, recipe.run.unseen),
+        "groups": _by_group(rows, seen),
         "rounds": last,
         "chosen": chosen,
         "seconds": round(sum(read_seconds(home / "clock.jsonl", "total").values()), 3),
@@ -325,16 +294,16 @@ def study_result(recipe: Recipe, folder: Path) -> RunResult:
     by_method: dict[str, list[RunResult]] = {}
     for method, seed, home in list_runs(recipe, folder):
         by_method.setdefault(method, []).append(summary(recipe.only(method, seed), home))
-    result = _over_seeds(by_method.pop(recipe.run.method))
+    result = sum_up_seeds(by_method.pop(recipe.run.method))
     result["run"] = str(folder)
-    result["baselines"] = {name: _over_seeds(runs) for name, runs in by_method.items()}
+    result["baselines"] = {name: sum_up_seeds(runs) for name, runs in by_method.items()}
     result["controls"] = sum_up_controls(list_splits(recipe, folder), recipe.run.unseen)
     result["warnings"] = judge([result])
     return result
 
 
-def _over_seeds(runs: list[RunResult]) -> RunResult:
-    """One run's result, or several seeds'."""
+def sum_up_seeds(runs: list[RunResult]) -> RunResult:
+    """A method's result: that of its one run, or of the runs of several seeds."""
     result = runs[0].copy()
     means = [run["mean"] for run in runs]
     result["mean"] = statistics.fmean(means)
@@ -358,18 +327,13 @@ def _over_seeds(runs: list[RunResult]) -> RunResult:
 
 def _best_round(rows: list[Row]) -> int:
     """The first round with the best mean validation accuracy."""
-    by_round: dict[int, list[float]] = {}
-    for row in rows:
-        if row.split == "validation" and row.name == METRIC:
-            by_round.setdefault(row.round, []).append(row.value or 0.0)
-    means = {round: statistics.fmean(values) for round, values in by_round.items()}
+    means = read_validation(rows)
     return max(sorted(means), key=lambda round: means[round])
 
 
 def _scores(home: Path) -> tuple[dict[str, Scores], dict[str, list[str]], dict[str, str]]:
     """By client: what the last confusion matrix says, classes that were never the answer, and which test it was."""
-    path = home / EVIDENCE_FILE
-    evidence: dict[str, Any] = read_sealed_json(path) if path.exists() else {}
+    evidence = read_sealed_json(home / EVIDENCE_FILE) if (home / EVIDENCE_FILE).exists() else {}
     matrices: dict[str, Any] = evidence.get("confusion", {})
     scores = {client: score_confusion(torch.tensor(own["matrix"])) for client, own in matrices.items()}
     never = {client: [matrices[client]["classes"][place] for place in own.never] for client, own in scores.items()}
@@ -378,21 +342,21 @@ def _scores(home: Path) -> tuple[dict[str, Scores], dict[str, list[str]], dict[s
 
 def _rise(tests: list[Row], unseen: str) -> float | None:
     """What the last quarter of the rounds added to the mean accuracy; None where too few rounds were tested."""
-    by_round: dict[int, list[float]] = {}
+    by_round: dict[int, dict[str, float]] = {}
     for row in tests:
         if row.value is not None and row.client != unseen:
-            by_round.setdefault(row.round, []).append(row.value)
+            by_round.setdefault(row.round, {})[row.client] = row.value
     last = max(by_round)
     before = [round for round in by_round if round <= 0.75 * last]
     if last < 4 or not before:
         return None
-    return statistics.fmean(by_round[last]) - statistics.fmean(by_round[max(before)])
+    then, end = by_round[max(before)], by_round[last]  # of many clients, some may be tested on the way
+    return statistics.fmean(end.get(client, value) - value for client, value in then.items())
 
 
-def _by_group(tests: list[Row], last: int, unseen: str) -> dict[str, float]:
-    """The mean over each group's clients (a modality's, say) at the end."""
+def _by_group(rows: list[Row], accuracies: Mapping[str, float]) -> dict[str, float]:
+    """The mean over each group's clients (a modality's, say)."""
     by_group: dict[str, list[float]] = {}
-    for row in tests:
-        if row.round == last and row.value is not None and row.client != unseen:
-            by_group.setdefault(row.group, []).append(row.value)
+    for client, group in {row.client: row.group for row in rows if row.client in accuracies}.items():
+        by_group.setdefault(group, []).append(accuracies[client])
     return {group: statistics.fmean(values) for group, values in sorted(by_group.items())}

@@ -40,7 +40,8 @@ from fedaction.training.trainer import Pretraining, Splits, accuracy_rows, log_s
 class StageResult(TypedDict):
     """One network of a chain: accuracies are shares, 0 to 1, of the test clips and of their recordings.
 
-    `interval` is the 95 % interval of `clip_accuracy`, as if its `clips` were independent.
+    `interval` is the 95 % interval of `clip_accuracy`, as if its `clips` were independent; `recall` is that of clips,
+    by class, None where the test has none of it.
     """
 
     stage: str
@@ -52,6 +53,7 @@ class StageResult(TypedDict):
     clip_accuracy: float
     balanced_accuracy: float
     macro_f1: float
+    recall: dict[str, float | None]
     interval: list[float]
     clips: int
     video_accuracy: float
@@ -267,6 +269,7 @@ class Chain:
             "clip_accuracy": last["accuracy"] or 0.0,
             "balanced_accuracy": last["balanced_accuracy"] or 0.0,
             "macro_f1": last["macro_f1"] or 0.0,
+            "recall": {name: last[f"recall_{number}"] for number, name in enumerate(self.classes)},
             "interval": list(wilson(last["accuracy"] or 0.0, len(self.splits.test))),
             "clips": len(self.splits.test),
             "video_accuracy": last["video_accuracy"] or 0.0,

@@ -10,7 +10,7 @@ end of the scale; one trained with labels is the upper end.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -68,8 +68,9 @@ class PerturbResult(TypedDict):
 class EvaluateResult(TypedDict):
     """What is measured. Scores are shares, 0 to 1, of recordings or, where their names end with `_clip`, of clips.
 
-    `seeds` has each seed's scores, `mean` and `std` are over seeds (`std` is None for one alone). `model` and `data`
-    say by SHA-256 what was evaluated on what, `recipe` how.
+    `seeds` has each seed's scores, `mean` and `std` are over seeds (`std` is None for one alone). `recall` is that of
+    clips, by protocol and class, the mean over seeds, without classes that the test does not have. `model` and
+    `data` say by SHA-256 what was evaluated on what, `recipe` how.
     """
 
     name: str
@@ -78,6 +79,7 @@ class EvaluateResult(TypedDict):
     seeds: dict[str, dict[str, float]]
     mean: dict[str, float]
     std: dict[str, float] | None
+    recall: dict[str, dict[str, float]]
     perturb: list[PerturbResult]
     seconds: float
     recipe: dict[str, Any]
@@ -123,7 +125,7 @@ def run_evaluate(
     protocols = Protocols(settings, looked_at, tuned_on, len(data.info.classes), progress)
     about = {"model": backbones.about["sha256"] or RANDOM, "recordings": digest}
     with keep_parts(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
-        seeds, perturbed = _measure(protocols, backbones, parts)
+        seeds, recalls, perturbed = _measure(protocols, backbones, parts)
         each = list(seeds.values())
         result: EvaluateResult = {
             "name": settings.name,
@@ -139,6 +141,7 @@ def run_evaluate(
             "seeds": seeds,
             "mean": {key: statistics.fmean(own[key] for own in each) for key in each[0]},
             "std": {key: statistics.stdev(own[key] for own in each) for key in each[0]} if len(each) > 1 else None,
+            "recall": _mean_recall(recalls, data.info.classes),
             "perturb": _sum_up(perturbed),
             "seconds": round(parts.seconds, 3),
             "recipe": recipe.flat(),
@@ -151,14 +154,16 @@ def run_evaluate(
 
 
 _Noisy = tuple[Perturbation, float, float, float]
+_Recalls = dict[str, list[list[float | None]]]  # by protocol: by seed and class
 
 
 def _measure(
     protocols: Protocols, backbones: Backbones, parts: Parts
-) -> tuple[dict[str, dict[str, float]], list[_Noisy]]:
+) -> tuple[dict[str, dict[str, float]], _Recalls, list[_Noisy]]:
     """What each seed's protocols measure, and retrieval under noise; what was measured before is read."""
     settings = protocols.settings
     seeds: dict[str, dict[str, float]] = {}
+    recalls: _Recalls = {}
     perturbed: list[_Noisy] = []
     features: Features | None = None
     for seed in settings.seeds:
@@ -168,11 +173,26 @@ def _measure(
         measure = partial(_measure_one, protocols, features, seed, suffix, parts.configuration)
         scores = dict[str, float]()
         for protocol in settings.protocols:
-            scores |= parts.of(seed, protocol, partial(measure, protocol))
+            measured = dict(parts.of(seed, protocol, partial(measure, protocol)))
+            if by_class := measured.pop(f"{protocol}_recall", None):
+                recalls.setdefault(protocol, []).append(by_class)
+            scores |= measured
         if settings.perturb:
             perturbed += map(tuple, parts.of(seed, "perturb", partial(measure, "perturb")))
         seeds[str(seed)] = scores
-    return seeds, perturbed
+    return seeds, recalls, perturbed
+
+
+def _mean_recall(recalls: _Recalls, classes: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Over seeds, by protocol and class; the test is the same for all."""
+    return {
+        protocol: {
+            name: statistics.fmean(known)
+            for name, own in zip(classes, zip(*by_seed, strict=True), strict=True)
+            if (known := [share for share in own if share is not None])
+        }
+        for protocol, by_seed in recalls.items()
+    }
 
 
 def _measure_one(

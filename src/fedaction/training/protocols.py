@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -69,13 +69,14 @@ def score(logits: Tensor, clips: Samples, rule: str) -> Accuracy:
     )
 
 
-def name_scores(protocol: str, accuracy: Accuracy) -> dict[str, float]:
-    """What a protocol reports, by name."""
+def name_scores(protocol: str, accuracy: Accuracy) -> dict[str, Any]:
+    """What a protocol reports, by name: shares, and the recall of clips by class."""
     return {
         f"{protocol}_clip": accuracy.clip,
         f"{protocol}_video": accuracy.video,
         f"{protocol}_balanced": accuracy.balanced,
         f"{protocol}_macro_f1": accuracy.macro_f1,
+        f"{protocol}_recall": accuracy.recall,
     }
 
 
@@ -129,7 +130,7 @@ class Protocols:
 
     def probe(
         self, features: Features, seed: int, folder: Path, configuration: str, suffix: str = ""
-    ) -> dict[str, float]:
+    ) -> dict[str, Any]:
         """Trains a linear classifier on features of the same clips throughout, or on clips drawn anew."""
         if self.settings.probe_clips == "drawn":
             network = Probed(features.backbone, self.classes, self.settings.dropout)
@@ -137,7 +138,7 @@ class Protocols:
             return name_scores("probe", accuracy)
         return self._probe_features(features, seed, suffix)
 
-    def _probe_features(self, features: Features, seed: int, suffix: str) -> dict[str, float]:
+    def _probe_features(self, features: Features, seed: int, suffix: str) -> dict[str, Any]:
         """Trains a linear classifier on features of clips, which are all it sees; nothing is augmented."""
         settings, train, label = self.settings, self.looked_at.train, f"probe{suffix}"
         labels = train.labels.to(self.looked_at.device)
@@ -176,7 +177,7 @@ class Protocols:
 
     def finetune(
         self, backbone: ResNet3D, seed: int, folder: Path, configuration: str, suffix: str = ""
-    ) -> dict[str, float]:
+    ) -> dict[str, Any]:
         """Trains a copy of the network with a new classifier, from the folder's last checkpoint on if it has one.
 
         The configuration is a hash that checkpoints have; "": nobody will resume from them.

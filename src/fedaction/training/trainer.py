@@ -81,6 +81,7 @@ def accuracy_rows(epoch: int, accuracy: Accuracy) -> list[Row]:
         "macro_f1": accuracy.macro_f1,
         "video_accuracy": accuracy.video,
         "loss": accuracy.loss,
+        **{f"recall_{number}": share for number, share in enumerate(accuracy.recall)},  # by class
     }
     return [Row(epoch, "", "", "test", name, value) for name, value in values.items()]
 

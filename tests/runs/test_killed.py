@@ -1,0 +1,145 @@
+"""Commands that are killed before any change of a file: the same command again, and all is as if nothing had been."""
+
+import itertools
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.data.public.test_cache import write_dataset
+from tests.data.signals.made import phone_csv
+from tests.runs.commands import KILLED, Launcher, content, lasting, waits_for
+from tests.training.distilling import write_arrays
+
+pytestmark = pytest.mark.xdist_group("killed")  # what its first test makes, all use
+
+DISTIL = """
+chain = [22, 18]
+width = 4
+epochs = 2
+batch_size = 10
+lr = 0.05
+checkpoint_every = 1
+device = "cpu"
+data = "arrays"
+arrays = "{arrays}"
+"""
+KEYS = {"data": "arrays", "clip_frames": 4, "probe_epochs": 2, "finetune_epochs": 2, "checkpoint_every": 1}
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory) -> Iterator[Launcher]:
+    made = Launcher(tmp_path_factory.mktemp("launcher"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory) -> Path:
+    """What the commands work on."""
+    root = tmp_path_factory.mktemp("given")
+    write_arrays(root / "arrays")
+    (root / "distil.toml").write_text(DISTIL.format(arrays=root / "arrays"))
+    phone_csv(root / "phones" / "ann.csv", [("walk", 40), ("stand", 40)], person="ann")
+    random = np.random.default_rng(0)
+    np.savez(root / "skeletons.npz", x=random.normal(size=(6, 1, 9, 15, 3)), y=np.arange(6) % 2)
+    write_dataset(root / "ntu", count=6)
+    return root
+
+
+def command(name: str, given: Path, out: Path) -> list[Any]:
+    """A command that leaves something in a folder."""
+    sets = itertools.chain.from_iterable(("--set", f"{key}={value}") for key, value in KEYS.items())
+    return {
+        "distil": ["distil", given / "distil.toml", "--out", out],
+        "evaluate": [
+            *("evaluate", "random", "--width", "2", "--device", "cpu", "--out", out, *sets),
+            *("--set", f"arrays={given / 'arrays'}", "--set", "batch_size=6", "--set", "clips=2"),
+        ],
+        "paper": ["paper", "fsar/s-table5", "--scale", "tiny", "--device", "cpu", "--out", out],
+        "import skeletons": [
+            *(
+                "data",
+                "import",
+                given / "skeletons.npz",
+                "--layout",
+                "openni_15",
+                "--overwrite",
+                "--out",
+                out / "store",
+            )
+        ],
+        "import signals": [
+            *("data", "import", given / "phones", "--kind", "inertial", "--overwrite", "--out", out / "store")
+        ],
+        "prepare": ["data", "prepare", "ntu60", given / "ntu", "--workers", "1", "--cache", out],
+    }[name]
+
+
+# How far a command gets before it is killed, the first time, and how much further each time after.
+QUICK = [("distil", 20, 30), ("evaluate", 4, 25), ("import skeletons", 1, 1)]
+EVERY = [
+    ("distil", 1, 2),
+    ("evaluate", 1, 2),
+    ("paper", 45, 70),
+    ("paper", 1, 5),
+    ("import signals", 1, 1),
+    ("prepare", 1, 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "step"), [*QUICK, *(pytest.param(*how, marks=pytest.mark.slow) for how in EVERY)]
+)
+def test_killed_before_any_change_of_a_file_and_begun_again(name, first, step, launcher, given, tmp_path):
+    whole, folder = tmp_path / "whole", tmp_path / "killed"
+    assert launcher.do(*command(name, given, whole)) == 0, launcher.said()
+    kills = 0
+    for number in itertools.count(first, step):
+        status = launcher.do(*command(name, given, folder), die=(str(folder), number))
+        if status == 0:
+            break
+        assert status == KILLED, launcher.said()
+        kills += 1
+    assert kills >= 2
+    assert lasting(folder) == lasting(whole)  # the same files, too: nothing is left over
+
+
+@pytest.mark.parametrize("name", ["import skeletons", pytest.param("import signals", marks=pytest.mark.slow)])
+def test_a_store_that_is_imported_anew_is_the_old_or_the_new_one_whenever_it_is_killed(
+    name, launcher, given, tmp_path
+):
+    folder = tmp_path / "out"
+    assert launcher.do(*command(name, given, folder)) == 0, launcher.said()
+    before = content(folder / "store")
+    for number in itertools.count(1):
+        status = launcher.do(*command(name, given, folder), die=(str(folder), number))
+        if status == 0:
+            break
+        assert status == KILLED
+        # At no instant is there less than one whole store; at one of them it has another name.
+        assert any(content(place) == before for place in folder.iterdir() if place.is_dir())
+    assert content(folder / "store") == before and [place.name for place in folder.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("name", ["distil", pytest.param("evaluate", marks=pytest.mark.slow)])
+def test_a_second_writer_is_kept_out(name, launcher, given, tmp_path):
+    second = Launcher(tmp_path)
+    folder = tmp_path / "out"
+    process = launcher.start(*command(name, given, folder), signal=(str(folder), 12, signal.SIGSTOP))
+    try:
+        waits_for(lambda: _is_stopped(process), "the first writer's change of a file")
+        assert second.do(*command(name, given, folder)) == 2
+        assert "is being written by another process; wait for it, or stop it" in second.said()
+    finally:
+        second.close()
+        os.kill(process, signal.SIGCONT)
+    assert launcher.status() == 0, launcher.said()
+
+
+def _is_stopped(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
