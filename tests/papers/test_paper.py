@@ -174,6 +174,19 @@ def test_values_are_those_of_the_runs(made):
     assert len({record["ours_mean"] for record in found["fsar/table1"]["table"]}) > 3  # not all alike
 
 
+def test_tables_have_controls_and_warnings(made):
+    """Of each split on which runs show their accuracy; an unseen client's is not the runs' own."""
+    notes = {name: document["notes"] for name, document in made[1].items()}
+    few = f"Fewer than 50 test samples: {STAGE[0]} (7), {STAGE[1]} (7), {STAGE[2]} (7) and 2 more."
+    for name in ("fsar/table1", "fsar/table3", "fsar/fig2"):
+        assert few in notes[name] and sum("On the same split, a ridge" in note for note in notes[name]) == 1
+    close = next(note for note in notes["fsar/table3"] if note.startswith("Not told apart by this test"))
+    assert "alpha=1 beta=" in close  # rows, not methods: five of them are FSAR
+    pairs = [note for note in notes["fsar/fig9"] if note.startswith("Fewer than 50 test samples")]
+    assert len(pairs) == 2 and not any("On the same split" in note for note in notes["fsar/fig9"])
+    assert not any("Fewer than 50" in note or "same split" in note for note in notes["fsar/table2"])
+
+
 def test_values_of_modalities_are_means_over_their_clients(made):
     out, found, _ = made
     names = [item.name.removeprefix("fdarn/") for item in FDARN.items]

@@ -102,6 +102,7 @@ def test_recipes_give_the_papers_clients(here: Path, name: str) -> None:
         assert samples is None or total == samples
         assert len(client.test) == pytest.approx(total / 4, abs=1) and len(client.info.classes) == classes
     assert recipe.run.rounds == 300 and recipe.run.local_epochs == 2
+    assert not recipe.flat()["model_norm"] and recipe.flat()["model_features"] == 1024
     assert (recipe.run.lr, recipe.run.batch_size) == ((0.001, 64) if name == "epic" else (0.01, 32))
     # The paper's table has the same clients, from the same stores.
     assert {"feature_paths": recipe.flat()["feature_paths"], **CLIENTS[EGOCENTRIC[name].title]}.items() <= {

@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 from fedaction.analyses.draw import MARKS, SOFT, canvas, colour, draw_accuracy, draw_target, label
 from fedaction.analyses.finding import Finding, number, points
 from fedaction.analyses.study import NotApplicable, Study
+from fedaction.federation.order import natural_key
 from fedaction.federation.settings import RecipeError
 from fedaction.methods import title_of
 from fedaction.methods.central import EVERYONE
@@ -74,7 +75,7 @@ def clock(study: Study) -> Finding:
 
 def _group(study: Study, seeds: Sequence[RunClock]) -> dict[str, list[str]]:
     """A method's devices by kind, where the recipe names several kinds; else each for itself, the first few."""
-    clients = sorted({client for seed in seeds for client in seed.busy})
+    clients = sorted({client for seed in seeds for client in seed.busy}, key=natural_key)
     run = study.recipe.run
     kinds: dict[str, list[str]] = defaultdict(list)
     if run.devices:

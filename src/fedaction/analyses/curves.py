@@ -18,6 +18,7 @@ from fedaction.analyses.draw import canvas, draw_accuracy, label, whole_rounds
 from fedaction.analyses.finding import Finding, points
 from fedaction.analyses.study import NotApplicable, Study
 from fedaction.evaluation.stability import Stability, stability
+from fedaction.federation.order import natural_key
 from fedaction.methods import title_of
 from fedaction.report.series import Series, average, mean_over_clients, tabulate
 from fedaction.runs.metrics import Row
@@ -77,7 +78,8 @@ def read_accuracies(rows: Iterable[Row]) -> dict[str, Series]:
 
 
 def _draw(runs: Runs, measure: str) -> Figure:
-    clients = sorted({client for seeds in runs.values() for seed in seeds for client in seed if client})
+    names = {client for seeds in runs.values() for seed in seeds for client in seed if client}
+    clients = sorted(names, key=natural_key)
     shown = clients[:_CLIENTS] if len(clients) > 1 else []
     columns, rows = 3, -(-len(shown) // 3)
     figure = canvas(9, 3.6 + 2.1 * rows)

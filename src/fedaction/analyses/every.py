@@ -72,6 +72,8 @@ def analyse(
         if name not in ANALYSES:
             near = nearest(name, ANALYSES)
             raise ValueError(f"there is no analysis {name!r}{near}; there are {', '.join(ANALYSES)}")
+    if not (folder / "recipe.toml").is_file():
+        raise ValueError(f"{folder} is not a run directory: it has no recipe.toml")
     with lock_folder(folder):
         study = Study(folder, target)
         done = Analysed(folder / "report.html")

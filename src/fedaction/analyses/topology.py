@@ -21,6 +21,7 @@ from fedaction.analyses.finding import Finding, number
 from fedaction.analyses.study import NotApplicable, Study
 from fedaction.data.layout import Layout
 from fedaction.evaluation.topology import between, drift, similarities
+from fedaction.federation.order import natural_key
 from fedaction.methods import title_of
 
 Graphs = dict[str, dict[str, Tensor]]
@@ -41,7 +42,8 @@ def topology(study: Study) -> Finding:
     if not any(graphs[name] for graphs in snapshots.values() for name in MATRICES):
         why = "its snapshots hold none" if snapshots else "it kept no snapshots of them"
         raise NotApplicable(f"{title_of(method)} has no matrices I and U to look at here: {why}")
-    everyone = sorted({client for graphs in snapshots.values() for own in graphs.values() for client in own})
+    names = {client for graphs in snapshots.values() for own in graphs.values() for client in own}
+    everyone = sorted(names, key=natural_key)
     clients = everyone[:_COMPARED]
     layouts = {client: _layout(study, client) for client in clients}
     alike: dict[str, dict[int, Tensor]] = {name: {} for name in MATRICES}
@@ -91,7 +93,7 @@ def read_snapshots(folder: Path) -> dict[int, Graphs]:
             continue
         try:
             tensors = load_file(path)
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, RuntimeError, ValueError) as error:
             raise ValueError(f"{path} cannot be read: {error}; remove it, and analyse without it") from None
         graphs: Graphs = {name: {} for name in MATRICES}
         for key, tensor in tensors.items():
@@ -187,7 +189,7 @@ def coefficients(study: Study) -> Finding:
     locals_ = study.states[method].locals.committed
     by_client = {
         client: {name: float(tree[f"topology.{name}"]) for name in SYMBOLS if f"topology.{name}" in tree}
-        for client, tree in sorted(locals_.items())
+        for client, tree in sorted(locals_.items(), key=lambda item: natural_key(item[0]))
     }
     by_client = {client: own for client, own in by_client.items() if own}
     if not by_client:

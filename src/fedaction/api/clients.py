@@ -125,8 +125,9 @@ def _parts(x: Any, y: Any, by: Any, subjects: Any) -> dict[str, _Given]:
         return {"everyone": _Given(x, labels, people)}
     owners = _column(by, len(x), "by")
     parts = {}
-    for name in np.unique(owners):
-        rows = np.flatnonzero(owners == name)
+    order = np.argsort(owners, kind="stable")
+    names, firsts = np.unique(owners[order], return_index=True)
+    for name, rows in zip(names, np.split(order, firsts[1:]), strict=True):
         parts[str(name)] = _Given(_rows(x, rows), labels[rows], None if people is None else people[rows])
     return parts
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fedaction.federation.files import read_json
 from fedaction.federation.settings import nearest
 from fedaction.runs.metrics import Row, read_rows
+from fedaction.runs.result import read_result
 from fedaction.runs.standing import check_run
 from fedaction.serve.network import Network, Prediction, find_model, load_network, network_of_run
 
@@ -49,7 +50,7 @@ class Run:
         if not self.done:
             raise RuntimeError(f"{self.folder} is not done: its metrics so far are in `metrics`")
         check_run(self.folder)
-        return cast("dict[str, Any]", read_json(self.folder / "result.json"))
+        return read_result(self.folder)
 
     @property
     def accuracy(self) -> dict[str, float]:

@@ -6,10 +6,9 @@ import json
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, RunDir, err, exit_on_refusal, say, show, show_warnings
+from fedaction.cli.common import JsonFlag, RunDir, err, exit_on_refusal, literal, say, show, show_warnings
 
 
 def analyse(
@@ -39,7 +38,7 @@ def analyse(
     with err.status("analysing") as status, show_warnings(), exit_on_refusal():
 
         def progress(what: str) -> None:
-            status.update(escape(what))
+            status.update(literal(what))
             if not err.is_terminal:
                 say(what, err)
 
@@ -57,10 +56,10 @@ def analyse(
         print(json.dumps(facts))
         return
     for name, analysis in done.records.items():
-        columns = map(escape, analysis["table"]["columns"])
-        table = Table(*columns, title=escape(analysis["title"]), title_justify="left")
+        columns = map(literal, analysis["table"]["columns"])
+        table = Table(*columns, title=literal(analysis["title"]), title_justify="left")
         for row in analysis["table"]["rows"]:
-            table.add_row(*map(escape, row))
+            table.add_row(*map(literal, row))
         show(table)
         say(f"picture: {done.pictures[name]}\n")
     say(f"report: {done.report}")

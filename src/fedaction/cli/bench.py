@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, err, exit_on_refusal, fail, say, show
+from fedaction.cli.common import App, JsonFlag, err, exit_on_refusal, fail, say, show
 
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 EngineTurns = Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")]
 
-bench_app = typer.Typer(no_args_is_help=True, help="Measure speed: ratios within one run.")
+bench_app = App(help="Measure speed: ratios within one run.")
 
 
 @bench_app.command("loop")

@@ -12,12 +12,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, exit_on_refusal, say, show, show_progress, show_warnings
+from fedaction.cli.common import App, JsonFlag, exit_on_refusal, say, show, show_progress, show_warnings, warn
 
 if TYPE_CHECKING:  # numpy would load before `--help` is shown
     from fedaction.data.axes import Up
 
-data_app = typer.Typer(no_args_is_help=True, help="Look at and bring in data.")
+data_app = App(help="Look at and bring in data.")
 
 
 @data_app.command("list")
@@ -168,7 +168,7 @@ def data_import(
 
     Use skeletons in a recipe with data = "store" and store_paths = [DIR], and signals (--kind inertial) with data =
     "signals" and signal_paths = [DIR]. Missing values, gaps, empty recordings and wrong joint counts are counted and
-    named, never silently used.
+    named, never silently used. Where whole files or recordings were left out, the exit status is 1.
     """
     with exit_on_refusal():
         _check_options(
@@ -241,6 +241,13 @@ def data_import(
                 overwrite=overwrite,
             )
     say(f"{summary}\nimported to {to}")
+    left = sum(issue.count for issue in summary.issues if issue.kind in _LEFT_OUT)
+    if left:
+        warn(f"{left} files or recordings could not be used, and are named above; --strict refuses them all")
+        raise typer.Exit(1)
+
+
+_LEFT_OUT = ("unreadable", "joint_count", "empty")  # kinds of issues that cost a whole recording
 
 
 def _check_options(kind: _Kind, of_kinds: Mapping[_Kind, Mapping[str, object]]) -> None:

@@ -49,6 +49,8 @@ def distil(
         folder, recipe = folder or recipe, recipe / "recipe.toml"
     overrides = join_overrides(overrides, seeds=seeds and f"[{seeds}]", device=device)
     parsed = load(load_distil_recipe, recipe, overrides)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise fail(f"{folder} is a file; --out takes a directory")
     with (
         run_folder(folder, parsed.settings.name) as home,
         report_progress(f"`fedaction distil {home}` resumes from the last checkpoint") as bar,

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from fedaction import __version__
-from fedaction.cli.common import JsonFlag, announce, say, show
+from fedaction.cli.common import JsonFlag, announce, literal, say, show
 
 NEEDED = ("torch", "numpy", "filelock", "matplotlib", "pydantic", "safetensors", "rich", "typer")
 OPTIONAL = {
@@ -62,7 +61,7 @@ def doctor(as_json: JsonFlag = False) -> None:
         table = Table("", "what", "found", box=None)
         for finding in findings:
             colour = colours[finding.state]
-            table.add_row(f"[{colour}]{finding.state}[/{colour}]", escape(finding.name), escape(finding.about))
+            table.add_row(f"[{colour}]{finding.state}[/{colour}]", literal(finding.name), literal(finding.about))
         show(table)
         say(f"\nbroken: {', '.join(broken)}" if broken else "\nall that is needed works")
     if broken:

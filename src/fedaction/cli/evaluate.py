@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from fedaction.cli.common import (
@@ -15,7 +14,10 @@ from fedaction.cli.common import (
     announce,
     err,
     exit_on_refusal,
+    fail,
     join_overrides,
+    literal,
+    refuse_pipe,
     report_progress,
     say,
     show,
@@ -24,6 +26,7 @@ from fedaction.cli.common import (
 from fedaction.cli.predict import ClientOption, FormatOption
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
+    from fedaction.serve.score import ScoreResult
     from fedaction.training.evaluate import EvaluateResult
 
 
@@ -60,12 +63,16 @@ def evaluate(
     """Measure a network: its accuracy on labelled recordings (--on), or what a video backbone has learnt.
 
     With --on, any network is tested as it is, with balanced accuracy, macro-F1, recall by class and the commonest
-    class beside it. Without, a video network is judged by its nearest recordings, a linear probe, and fine-tuning.
+    class beside it; recordings that cannot be read are named, and the exit status is then 1. Without, a video network
+    is judged by its nearest recordings, a linear probe, and fine-tuning.
 
     Recordings come from where the keys say: `--set data=video --set video_root=FOLDER`, or `--set data=arrays --set
     arrays=FOLDER`; without any, a few synthetic ones are made. Progress goes to standard error. With --out, the
     directory gets result.json; a command that was interrupted is resumed when it is repeated.
     """
+    refuse_pipe(Path(model))
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise fail(f"{folder} is a file; --out takes a directory")
     if on:
         _score(model, on, client, rate, form, folder, as_json)
         return
@@ -105,6 +112,8 @@ def _score(
     from fedaction.serve.score import score_network
 
     with err.status("testing") as status, exit_on_refusal(ImportError):
+        for place in on:
+            refuse_pipe(place)
         path = find_model(model, client)
         network = load_network(path)
         result = score_network(
@@ -115,25 +124,31 @@ def _score(
         write_json(folder / "result.json", {"model": str(path), **result})
     if as_json:
         print(json.dumps({"model": str(path), **result}))
-        return
+    else:
+        _show_score(path, result)
+    for item in result["broken"]:
+        warn(f"left out: {item['file']}: {item['error']}")
+    if result["broken"]:
+        raise typer.Exit(1)
+
+
+def _show_score(path: Path, result: ScoreResult) -> None:
     low, high = result["interval"]
-    table = Table("", "%", title=escape(f"{path}: {result['n']} recordings"))
+    table = Table("", "%", title=literal(f"{path}: {result['n']} recordings"))
     table.columns[1].justify = "right"
     table.add_row("accuracy", f"{100 * result['accuracy']:.1f}")
     table.add_row("  its 95 % interval", f"{100 * low:.0f} to {100 * high:.0f}")
     table.add_row("balanced over classes", f"{100 * result['balanced_accuracy']:.1f}")
     table.add_row("macro-F1", f"{100 * result['macro_f1']:.1f}")
     table.add_row(
-        escape(f"always {result['commonest']!r}, the commonest"), f"{100 * result['majority']:.1f}", end_section=True
+        literal(f"always {result['commonest']!r}, the commonest"), f"{100 * result['majority']:.1f}", end_section=True
     )
     for name, share in result["recall"].items():
-        table.add_row(escape(f"recall of {name}"), f"{100 * share:.1f}")
+        table.add_row(literal(f"recall of {name}"), f"{100 * share:.1f}")
     show(table)
     if result["unknown"]:
         counts = ", ".join(f"{name or 'no label'} ({count})" for name, count in result["unknown"].items())
         warn(f"left out, since the network does not name their classes: {counts}")
-    for item in result["broken"]:
-        warn(f"left out: {item['file']}: {item['error']}")
 
 
 _WORDS = {
@@ -154,11 +169,16 @@ def _table(result: EvaluateResult) -> Table:
     table = Table("", "%", "95 % interval", "deviation")
     for column in table.columns[1:]:
         column.justify = "right"
-    table.title = escape(f"{result['model']['model']}: {queries} test recordings, {gallery} for training")
+    table.title = literal(f"{result['model']['model']}: {queries} test recordings, {gallery} for training")
     for key, value in result["mean"].items():
         words = _WORDS.get(key, f"retrieval {key} ({recipe['retrieval_rule']}, {recipe['pooling']})")
         spread = "" if result["std"] is None else f"{100 * result['std'][key]:.1f}"
         table.add_row(words, f"{100 * value:.1f}", _interval(key, value, result), spread)
+        protocol = key.removesuffix("_macro_f1")
+        if protocol != key and (recall := result["recall"].get(protocol)):
+            name, least = min(recall.items(), key=lambda item: item[1])
+            said = f"{words.removesuffix('macro-F1')}least recall of a class ({name})"
+            table.add_row(literal(said), f"{100 * least:.1f}")
     return table
 
 

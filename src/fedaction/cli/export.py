@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedaction.cli.common import JsonFlag, err, exit_on_refusal, say
+from fedaction.cli.common import JsonFlag, err, exit_on_refusal, fail, say
 from fedaction.cli.predict import ClientOption
 
 
@@ -41,6 +41,8 @@ def export(
     from fedaction.serve.export import export_model
     from fedaction.serve.network import find_model
 
+    if to is not None and to.exists() and not to.is_dir():
+        raise fail(f"{to} is a file; --out takes a folder")
     with err.status("exporting"), exit_on_refusal(ImportError):
         model = find_model(model, client)
         stem = (model.parent if to is None else to) / model.name.removesuffix(".safetensors")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedaction.cli.common import JsonFlag, exit_on_refusal, say, show_progress, show_warnings
+from fedaction.cli.common import JsonFlag, exit_on_refusal, refuse_pipe, say, show_progress, show_warnings, warn
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.data.features import Collection, FeatureSet, Modality
@@ -47,11 +47,13 @@ def features(
 ) -> None:
     """Turn recordings into vectors of one width; use them in a recipe with data = "features".
 
-    If the store at --out was made of the same files in the same way, nothing is done again.
+    If the store at --out was made of the same files in the same way, nothing is done again. Files that cannot be read
+    are left out and named, and the exit status is then 1.
     """
     from fedaction.data.features import FeatureSet, find_extractor, keep_features, make_features
 
     with show_progress(modality, "recordings") as progress, show_warnings(), exit_on_refusal():
+        refuse_pipe(Path(source))
         kind = _modality(modality)
         recordings = _recordings(source, root, kind, subject)
         if device:
@@ -70,6 +72,8 @@ def features(
                 kind, extractor, width=width, frames=frames, align=align, bodies=recordings.bodies
             )
             made, new = make_features(recordings, chosen, to, overwrite=overwrite, progress=progress)
+    kept = {*made.names}
+    left = [name for name in recordings.names if name not in kept]
     if as_json:
         facts = {
             "features": str(to),
@@ -83,6 +87,7 @@ def features(
             "provenance": made.provenance,
         }
         print(json.dumps(facts))
+        _end(left)
         return
     people = f", {len(set(made.subjects))} people" if made.subjects else ""
     done = "written to" if new else "nothing to do, the same features are already in"
@@ -90,6 +95,18 @@ def features(
     say(
         f"{what}: {len(made)} recordings, {len(made.classes)} classes{people}, {made.width} numbers each; {done} {to}"
     )
+    _end(left)
+
+
+def _end(left: list[str]) -> None:
+    """Names recordings that were left out, and ends with status 1 where there are any."""
+    if left:
+        more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        warn(f"{len(left)} recordings could not be used and were left out: {', '.join(left[:_NAMED])}{more}")
+        raise typer.Exit(1)
+
+
+_NAMED = 20  # recordings left out that are named
 
 
 def _modality(word: str) -> Modality:

@@ -7,10 +7,19 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, announce, exit_on_refusal, fail, say, show, show_progress, show_warnings
+from fedaction.cli.common import (
+    JsonFlag,
+    announce,
+    exit_on_refusal,
+    fail,
+    literal,
+    say,
+    show,
+    show_progress,
+    show_warnings,
+)
 
 
 def init(
@@ -53,6 +62,6 @@ def init(
         return
     table = Table("client", "group", "training", "test", "classes", box=None)
     for item in found:
-        table.add_row(*(escape(str(value)) for value in item.values()))
+        table.add_row(*(literal(value) for value in item.values()))
     show(table)
     say(f"\n{to}: look through it, then `fedaction run {to}`")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import Bar, JsonFlag, err, fail, out, show
+from fedaction.cli.common import JsonFlag, err, fail, out, report_progress, show
 
 if TYPE_CHECKING:
     from fedaction.papers import Outcome
@@ -62,17 +61,9 @@ def paper(
     except (ValueError, OSError) as error:
         raise fail(str(error)) from None
     command = _command(name, data, scale, seeds, rows, engine, overrides)
-    with Bar() as bar, warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_args, **_kwargs: bar.warn(str(message))
-        try:
-            outcome = papers.regenerate(item, bench, bar, _say, command, jobs)
-            files = papers.write_outcome(outcome, folder)
-        except (ValueError, OSError, KeyError) as error:
-            message = error.args[0] if isinstance(error, KeyError) and error.args else error
-            raise fail(" ".join([str(message), *getattr(error, "__notes__", [])])) from None
-        except KeyboardInterrupt:
-            bar.warn("stopped; the same command resumes from the last checkpoint")
-            raise typer.Exit(130) from None
+    with report_progress("the same command resumes from the last checkpoint", KeyError) as bar:
+        outcome = papers.regenerate(item, bench, bar, _say, command, jobs)
+        files = papers.write_outcome(outcome, folder)
     if as_json:
         print(json.dumps({**outcome.document(), "files": {kind: str(path) for kind, path in files.items()}}))
         return

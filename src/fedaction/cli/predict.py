@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedaction.cli.common import err, exit_on_refusal, say
+from fedaction.cli.common import err, exit_on_refusal, explain, refuse_pipe, say, show_warnings, warn
+from fedaction.federation.words import quote
 
 if TYPE_CHECKING:  # torch takes seconds to load, and `--help` should not wait for it
     from fedaction.serve.network import Network, Prediction, WindowScores
@@ -50,11 +51,13 @@ def predict(
 
     Skeletons are .npy, .npz (array x), .csv, .skeleton or a store; signals .npy, .npz or .csv; features the same, a
     feature store, or .wav; video any file that FFmpeg reads. A recording's confidence is the mean of its windows'. A
-    file that cannot be read is reported, and the others are done; the exit status is then 1.
+    file that cannot be read is reported, and the others are done; the exit status is then 1, or 2 where no other is.
     """
     from fedaction.serve.network import find_model, load_network
+    from fedaction.serve.recordings import check_form
 
     with exit_on_refusal(ImportError):
+        check_form(form)
         network = load_network(find_model(model, client))
         if not network.classes:
             raise ValueError(
@@ -62,12 +65,16 @@ def predict(
                 "recipes/edge/finetune.toml --set pretrained=FILE`"
             )
     show = _Json(network, top) if as_json else _Text(network, top)
-    broken = False
-    for path in files:
-        for take in _takes(path, network, form, show):
-            broken |= take is None or not _predict(network, take, rate, every or None, show)
+    done = broken = 0
+    with show_warnings():
+        for path in files:
+            for take in _takes(path, network, form, show):
+                good = take is not None and _predict(network, take, rate, every or None, show)
+                done, broken = done + good, broken + (not good)
+    if broken and done + broken > 1:
+        warn(f"{broken} of {done + broken} recordings could not be used; each was named with the reason")
     if broken:
-        raise typer.Exit(1)
+        raise typer.Exit(1 if done else 2)
 
 
 def _takes(path: Path, network: Network, form: str, show: _Text | _Json) -> Iterator[Unread | None]:
@@ -75,9 +82,10 @@ def _takes(path: Path, network: Network, form: str, show: _Text | _Json) -> Iter
     from fedaction.serve.recordings import list_recordings
 
     try:
+        refuse_pipe(path)
         yield from list_recordings(path, network.card.input, form)
     except (ValueError, OSError) as error:
-        show.broken(str(path), str(error))
+        show.broken(str(path), explain(error))
         yield None
 
 
@@ -91,7 +99,7 @@ def _predict(network: Network, take: Unread, rate: float | None, every: int | No
             windows.append(window)
             show.window(take.name, window)
     except (ValueError, OSError, ImportError) as error:
-        show.broken(take.name, str(error))
+        show.broken(take.name, explain(error))
         return False
     show.done(take.name, network.sum_up(windows), time.perf_counter() - started)
     return True
@@ -111,10 +119,11 @@ class _Text:
 
     def done(self, name: str, whole: Prediction, seconds: float) -> None:
         count = f"  ({len(whole.windows)} windows in {seconds:.1f} s)" if self._many else ""
-        say(f"{name}  {self._words(whole)}{count}")
+        say(f"{quote(name, len(name))}  {self._words(whole)}{count}")
 
     def broken(self, name: str, reason: str) -> None:
-        say(f"error: {reason if name in reason else f'{name}: {reason}'}", err)
+        text = reason if name in reason else f"{name}: {reason}"
+        say(f"error: {quote(text, len(text))}", err)
 
     def _words(self, said: Prediction) -> str:
         return ", ".join(f"{action} {share:.1%}" for action, share in list(said.scores.items())[: self._top])

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, fail, load, say, show
+from fedaction.cli.common import JsonFlag, fail, literal, load, say, show
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -55,11 +53,12 @@ def _show_list(as_json: bool) -> None:
         return
     table = Table("recipe", "what it is", box=None)
     for item in listed:
-        table.add_row(escape(item.name), escape(item.about))
+        table.add_row(literal(item.name), literal(item.about))
     show(table)
 
 
 def _show_recipe(words: list[str], copy: Path | None) -> None:
+    from fedaction.federation.files import write_atomically
     from fedaction.federation.recipes import find_recipe
 
     if len(words) > 1:
@@ -72,7 +71,7 @@ def _show_recipe(words: list[str], copy: Path | None) -> None:
         return
     if copy.exists():
         raise fail(f"{copy} exists; choose another name, or remove it")
-    load(shutil.copyfile, path, copy)
+    load(write_atomically, copy, load(path.read_bytes))
     say(f"{copy}: change what you like, then `fedaction run {copy}`")
 
 
@@ -99,7 +98,7 @@ def _show_keys(words: list[str], as_json: bool) -> None:
         for reader, fields in chosen.items():
             table = Table("key", "default", "what it is", title=reader, title_justify="left", box=None)
             for key, field in fields.items():
-                table.add_row(key, escape(_default(field)), escape(field.description or ""))
+                table.add_row(key, literal(_default(field)), literal(field.description or ""))
             show(table)
             say("")
 
@@ -120,7 +119,7 @@ def _show_readers(groups: Groups) -> None:
     for reader, fields in groups.items():
         own = [key for key in fields if key not in seen] or list(fields)  # methods share most of theirs
         seen |= fields.keys()
-        table.add_row(escape(reader), str(len(fields)), ", ".join(own[:3]))
+        table.add_row(literal(reader), str(len(fields)), ", ".join(own[:3]))
     show(table)
     say("\n`fedaction recipes --keys run`, `--keys fsar`, `--keys lr` explain keys; `--keys all` every one.")
 

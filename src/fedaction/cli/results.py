@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.cells import cell_len
-from rich.markup import escape
 from rich.table import Table
 
+from fedaction.cli.common import literal
 from fedaction.federation.order import order_names
 
 MOST_ROWS = 60
@@ -75,7 +75,7 @@ def result_tables(
         cells = [column.cells(rows) for column in part]
         for place, name in enumerate(QUANTILES if short else names):
             n = ["" if short else rows[name][0]] if counts else []
-            table.add_row(escape(name), *(own[place] for own in cells), *n)
+            table.add_row(literal(name), *(own[place] for own in cells), *n)
         table.add_section()
         for label in columns[0].feet:  # rows, not a footer of many lines: a line that is folded moves its whole row
             n = [str(sum(counts.values())) if label == "mean" else ""] if counts else []
@@ -131,7 +131,7 @@ def _fit(
 
 
 def _head(column: ResultColumn) -> str:
-    return "\n".join(escape(line) for line in (column.method, column.run) if line)
+    return "\n".join(literal(line) for line in (column.method, column.run) if line)
 
 
 def _feet(result: Study) -> dict[str, str]:

@@ -123,6 +123,10 @@ class Accuracy(NamedTuple):
     """The mean recall of clips over the classes that occur."""
     macro_f1: float
     """The mean of F1 over classes, of clips."""
+    recall: tuple[float | None, ...]
+    """By class, the share of its clips that were recognised; None where the test has none."""
+    recall: tuple[float | None, ...]
+    """By class, the share of its clips that were recognised; None where the test has none."""
 
 
 def recordings_in(clips: Samples) -> tuple[Tensor, Tensor]:
@@ -143,4 +147,5 @@ def accuracy_of(logits: Tensor, clips: Samples) -> Accuracy:
         float(F.cross_entropy(logits.double(), y)),
         scores.balanced_accuracy,
         scores.macro_f1,
+        scores.recall,
     )

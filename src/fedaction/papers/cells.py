@@ -160,7 +160,9 @@ class Workbench(Generic[S]):
 
     def _data_of(self, recipe: Recipe) -> tuple[dict[str, Any], Path]:
         """What decides a recipe's data, and the file that keeps what is known of them."""
-        about = {"data": recipe.run.data, "data_seed": recipe.run.data_seed, **recipe.source.model_dump()}
+        run = recipe.run
+        about = {"data": run.data, "data_seed": run.data_seed, **recipe.source.model_dump()}
+        about |= {"train_share": run.train_share, "validation": run.validation}
         key = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=6).hexdigest()
         return about, self.out / "data" / f"{key}.json"
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Generic
 
-from fedaction.federation.files import read_json
+from fedaction.evaluation.controls import Simple
 from fedaction.methods import METHODS
-from fedaction.papers.cells import Draft, Workbench
+from fedaction.papers.cells import Draft, ItemCell, Workbench
 from fedaction.papers.item import Item, ItemRow
 from fedaction.papers.measure import read_accuracies, read_curves, read_landscape
 from fedaction.papers.outcome import Value
 from fedaction.papers.setting import S
-from fedaction.papers.work import RowRun, Work
+from fedaction.papers.work import Work
+from fedaction.runs.controls import ControlResult
+from fedaction.runs.judge import judge_runs
+from fedaction.runs.study import sum_up_seeds
 
 
 class Paper(ABC, Generic[S]):
@@ -98,7 +102,7 @@ class Paper(ABC, Generic[S]):
         notes, seeds = list[str](), draft.bench.seeds
         if draft.item.shows == "accuracy" and draft.item.has_mean:
             notes.append("mean: over the row, ours and the paper's; the paper does not print it.")
-        if draft.item.shows in ("accuracy", "curves") and draft.bench.setting.data != "stage":
+        if draft.item.shows in ("accuracy", "curves"):
             notes += _note_controls(draft)
         if len(seeds) > 1 and draft.item.shows in ("topology", "landscape", "epsilon"):
             notes.append(f"The picture shows seed {seeds[0]}; numbers are over all seeds.")
@@ -106,32 +110,53 @@ class Paper(ABC, Generic[S]):
 
 
 def _note_controls(draft: Draft[Any]) -> list[str]:
-    """What a table on real recordings must be compared with, for each split of a dataset that its runs learn from."""
-    by_data: dict[str, list[RowRun]] = {}
+    """What a table must be compared with, and how far its values bear, for each split that its runs learn from."""
+    by_data: dict[str, dict[Path, ItemCell]] = {}
     for cell in draft.cells:
         if cell.runs:
-            by_data.setdefault(cell.row.data, []).append(cell.runs[0])
-    return [note for data, runs in by_data.items() for note in _note_split(draft, data, runs)]
+            by_data.setdefault(cell.row.data, {}).setdefault(cell.runs[0].folder, cell)
+    return [note for data, cells in by_data.items() for note in _note_data(draft, data, [*cells.values()])]
 
 
-def _note_split(draft: Draft[Any], data: str, runs: Sequence[RowRun]) -> list[str]:
-    """The commonest class, a ridge classifier, how uncertain the test is; nothing where runs differ in the split."""
-    recipes = [run.recipe for run in runs]
-    splits = {(recipe.run.data, recipe.run.data_seed, recipe.run.unseen, recipe.source) for recipe in recipes}
-    if len(splits) != 1 or any(METHODS[recipe.run.method].overrides("task") for recipe in recipes):
-        return []
+def _note_data(draft: Draft[Any], data: str, cells: Sequence[ItemCell]) -> list[str]:
+    """Of runs that learn from one dataset's data, by their splits."""
+    by_split: list[tuple[object, list[ItemCell]]] = []
+    for cell in cells:
+        recipe = cell.runs[0].recipe
+        if METHODS[recipe.run.method].overrides("task") or recipe.run.unseen:
+            return []  # what is shown is not the accuracy of these runs
+        split = (recipe.run.data, recipe.run.data_seed, recipe.source)
+        same = next((own for known, own in by_split if known == split), None)
+        if same is None:
+            by_split.append((split, [cell]))
+        else:
+            same.append(cell)
+    if len(by_split) == 1:
+        return _note_split(draft, data, cells)
+    return [warning for _, own in by_split for warning in _warn(own, {})]
+
+
+def _note_split(draft: Draft[Any], data: str, cells: Sequence[ItemCell]) -> list[str]:
+    """The commonest class, a ridge classifier, how uncertain the test is; then what `runs.judge` warns of."""
     words = {"majority": "always the commonest class", "ridge": "a ridge classifier on the input"}
     place = f"On the split of {data}" if data else "On the same split"
+    controls = draft.bench.controls(cells[0].runs[0].recipe)
     notes = [
         f"{place}, {words[name]}: {100 * result['mean']:.1f} % on the mean over clients "
         f"({', '.join(f'{client} {100 * value:.1f}' for client, value in result['clients'].items())})."
-        for name, result in draft.bench.controls(recipes[0]).items()
+        for name, result in controls.items()
     ]
-    intervals = [read_json(run.folder / "result.json")["interval"] for run in runs]
+    intervals = [cell.runs[0].result["interval"] for cell in cells]
     widths = [50 * (high - low) for low, high in filter(None, intervals)]
     if widths:
         notes.append(f"{place}, other test samples would move a mean by up to {max(widths):.1f} points (95 %).")
-    return notes
+    return notes + _warn(cells, controls)
+
+
+def _warn(cells: Sequence[ItemCell], controls: Mapping[Simple, ControlResult]) -> list[str]:
+    """What a reader is warned of in the runs of one split; means over clients and seeds."""
+    results = [(cell.runs[0].label, sum_up_seeds([run.result for run in cell.runs])) for cell in cells]
+    return judge_runs([(label, result, {"controls": controls}) for label, result in results])
 
 
 def note_stand_ins(stand_ins: Mapping[str, str]) -> str:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedaction.federation.files import read_json
-from fedaction.federation.processes import start_worker
+from fedaction.federation.processes import worker_pool
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.report import run_and_report
 from fedaction.runs.recipe import Recipe
+from fedaction.runs.result import read_result
 from fedaction.runs.seal import SealError
 from fedaction.runs.standing import check_run
 from fedaction.runs.study import RunResult
@@ -78,14 +78,15 @@ class RowRun(Work):
             return False
         try:
             check_run(self.folder)
+            result = self.result
         except SealError:
             return False
-        return self.result["complete"] and self.result["configuration"] == self.configuration
+        return result["complete"] and result["configuration"] == self.configuration
 
     @property
     def result(self) -> RunResult:
         """What its result.json holds."""
-        return read_json(self.folder / "result.json")
+        return read_result(self.folder)  # pyright: ignore[reportReturnType]
 
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`."""
@@ -106,15 +107,10 @@ def carry_out(works: Iterable[Work], progress: Progress, jobs: int = 1) -> int:
             work.execute(_NumberedProgress(progress, f"{number}/{len(left)} {work.label}"))
         return len(left)
     progress.start("runs", 0, len(left), unit="run", metric="result")
-    # Spawned, not forked: a forked process could not use the GPU.
-    with ProcessPoolExecutor(min(jobs, len(left)), get_context("spawn"), initializer=start_worker) as pool:
-        try:
-            futures = [pool.submit(_execute_in_worker, work) for work in left]
-            for number, future in enumerate(as_completed(futures), 1):
-                progress.advance("runs", number, future.result())
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with worker_pool(min(jobs, len(left))) as pool:
+        futures = [pool.submit(_execute_in_worker, work) for work in left]
+        for number, future in enumerate(as_completed(futures), 1):
+            progress.advance("runs", number, future.result())
     return len(left)
 
 

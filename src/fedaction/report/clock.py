@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedaction.federation.files import read_json
+from fedaction.federation.order import natural_key
 from fedaction.methods.central import EVERYONE
 from fedaction.report.series import Series, mean_over_clients, tabulate
 from fedaction.runs.metrics import Row
@@ -92,7 +93,7 @@ def read_clock(rows: Sequence[Row], folder: Path, sampled: bool = False) -> RunC
         times=times,
         accuracy=mean_over_clients(tested),
         recordings=mean_over_clients(table["test", "recordings"]),
-        busy=dict(sorted(busy.items())),
+        busy=dict(sorted(busy.items(), key=lambda client: natural_key(client[0]))),
         updates=updates,
         staleness=means,
         stalest={client: max(own.values()) for client, own in table["train", "staleness_max"].items()},

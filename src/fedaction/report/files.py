@@ -6,8 +6,8 @@ A missing file raises FileNotFoundError, a broken one ValueError; the message be
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
@@ -15,6 +15,7 @@ from pydantic import PlainValidator, TypeAdapter, ValidationError
 
 from fedaction.data.files import first_fault
 from fedaction.data.layout import Layout
+from fedaction.federation.outside import parse_toml, refuse_damage
 
 Matrix = tuple[tuple[float, ...], ...]
 T = TypeVar("T")
@@ -160,19 +161,22 @@ def _bytes(path: Path) -> bytes:
         raise FileNotFoundError(f"{path}: no such file; a run directory needs it") from None
 
 
+@cache
+def _adapt(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)
+
+
 def _parse(path: Path, kind: type[T]) -> T:
     try:
-        return TypeAdapter(kind).validate_json(_bytes(path))
+        return _adapt(kind).validate_json(_bytes(path))
     except ValidationError as error:
         raise ValueError(f"{path}: {first_fault(error)}") from None
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
     """The resolved recipe as a flat table."""
-    try:
-        return tomllib.loads(_bytes(path).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not valid TOML: {error}") from None
+    with refuse_damage(path, "a recipe"):
+        return parse_toml(_bytes(path).decode(), path)
 
 
 def read_environment(path: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any, cast
 from fedaction.engines.flower.status import SeenSite, ServerStatus
 from fedaction.evaluation.accuracy import wilson
 from fedaction.federation.files import write_atomically
+from fedaction.federation.order import natural_key
 from fedaction.federation.progress import Progress
 from fedaction.federation.words import amount, quote
 from fedaction.methods import title_of
@@ -283,7 +284,7 @@ def _served(status: ServerStatus | None) -> dict[str, Any] | None:
 
 
 def _first(sites: Mapping[str, SeenSite]) -> list[tuple[str, SeenSite]]:
-    return sorted(sites.items())[:_MOST_SITES]
+    return sorted(sites.items(), key=lambda site: natural_key(site[0]))[:_MOST_SITES]
 
 
 def _method(method: MethodData, clients: Sequence[str]) -> dict[str, Any]:
