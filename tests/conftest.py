@@ -158,6 +158,21 @@ def make_method(name: str, clients: dict[str, ClientData], **settings: object) -
     return kind([client.info for client in clients.values()], kind.settings_type(**values))  # type: ignore[arg-type]
 
 
+LONGEST = (
+    *("papers/test_paper.py", "runs/test_resume.py", "engines/test_engines_agree.py", "papers/test_paper_edge.py"),
+    *("papers/test_paper_fedvssl.py", "test_docs.py", "runs/test_single.py", "runs/test_faults.py"),
+    *("runs/test_killed.py", "data/clips/test_streamed_federation.py", "cli/test_bad_inputs.py"),
+    *("engines/flower/test_contract.py", "analyses/test_analyses.py", "papers/test_paper_fdarn_own.py"),
+)
+"""Files whose tests take longest."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: a file's tests share what they make, and so one process runs them all."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are as wide in every worker and under every terminal."""

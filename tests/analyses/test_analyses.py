@@ -33,8 +33,6 @@ from fedaction.runs import parse_recipe, run_study
 from fedaction.runs.metrics import read_rows
 from tests.conftest import TINY
 
-pytestmark = pytest.mark.xdist_group("analyses")  # what its first test makes, all use
-
 STAGE: dict[str, Any] = {
     "method": "fsar",
     "rounds": 3,

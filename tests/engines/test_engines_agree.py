@@ -65,7 +65,7 @@ def rounds(engine, method, clients, count=2):
     return updates, list(engine.evaluate(tests, CONFUSION)), server, kept
 
 
-@pytest.mark.parametrize("backbone", ["ctrgcn", "mstgcn", "msg3d"])
+@pytest.mark.parametrize("backbone", ["ctrgcn", "mstgcn", pytest.param("msg3d", marks=pytest.mark.slow)])
 def test_engines_agree_on_every_backbone(double, backbone):
     """FSAR, which uses all that a backbone can do, on two layouts."""
     clients = {

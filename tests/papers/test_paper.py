@@ -26,8 +26,6 @@ from fedaction.papers.item import Item
 from fedaction.report import run_and_report
 from tests.papers.command import app, call
 
-pytestmark = pytest.mark.xdist_group("fsar paper")  # what its first test makes, all use
-
 BOTH = {item.name: item for item in (*FSAR.items, *FDARN.items)}
 STAGE = tuple(f"stage-{i}-openni_15" for i in range(5))
 LEFT_OUT = {
@@ -337,6 +335,7 @@ typer.run(paper)
 """
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on(made, tmp_path, monkeypatch):
     whole, _, _ = made
     process = subprocess.run(

@@ -17,8 +17,6 @@ from fedaction.runs.recipe import load_recipe
 from tests.conftest import recordings
 from tests.papers.command import app, call, document, values, write_videos
 
-pytestmark = pytest.mark.xdist_group("edge paper")  # what its first test makes, all use
-
 EDGE_ITEMS = {item.name: item for item in EDGE.items}
 TABLES, FIGURES = ("I", "II", "III", "IV", "V"), (3, *range(5, 13))
 

@@ -25,8 +25,6 @@ from fedaction.training.evaluate_recipe import parse_evaluate_recipe
 from tests.conftest import recordings
 from tests.papers.command import app, call, document, values, write_videos
 
-pytestmark = pytest.mark.xdist_group("fedvssl paper")  # what its first test makes, all use
-
 ROWS = {
     "fedvssl/table1": "Speed",
     "fedvssl/table2": "IID",

@@ -14,8 +14,6 @@ import pytest
 
 from tests.runs.commands import KILLED, Launcher, lasting, waits_for
 
-pytestmark = pytest.mark.xdist_group("faults")  # what its first test makes, all use
-
 RECIPE = """
 method = "fedavg"
 rounds = {rounds}

@@ -15,8 +15,6 @@ from tests.data.signals.made import phone_csv
 from tests.runs.commands import KILLED, Launcher, content, lasting, waits_for
 from tests.training.distilling import write_arrays
 
-pytestmark = pytest.mark.xdist_group("killed")  # what its first test makes, all use
-
 DISTIL = """
 chain = [22, 18]
 width = 4
@@ -81,12 +79,13 @@ def command(name: str, given: Path, out: Path) -> list[Any]:
 
 
 # How far a command gets before it is killed, the first time, and how much further each time after.
-QUICK = [("distil", 20, 30), ("evaluate", 4, 25), ("import skeletons", 1, 1)]
+QUICK = [("distil", 20, 40), ("evaluate", 4, 35), ("import skeletons", 1, 4)]
 EVERY = [
     ("distil", 1, 2),
     ("evaluate", 1, 2),
     ("paper", 45, 70),
     ("paper", 1, 5),
+    ("import skeletons", 1, 1),
     ("import signals", 1, 1),
     ("prepare", 1, 1),
 ]

@@ -1,6 +1,7 @@
 """All sites of a federation in a process of their own: they have the data, and speak in messages alone.
 
 Started as `python -m tests.server.sites`. Both sides write frames: eight bytes that say how long, then a message.
+An empty frame ends a federation; another may follow, until the input ends.
 """
 
 from __future__ import annotations
@@ -52,8 +53,13 @@ def answer(engine: SimulatedEngine, message: Message, inward: BinaryIO, outward:
 
 def main() -> None:
     torch.set_num_threads(1)
-    inward, outward = sys.stdin.buffer, sys.stdout.buffer
-    recipe = parse_recipe(Message.unpack(read_frame(inward)).values)
+    while content := read_frame(sys.stdin.buffer):
+        carry_out(Message.unpack(content), sys.stdin.buffer, sys.stdout.buffer)
+
+
+def carry_out(message: Message, inward: BinaryIO, outward: BinaryIO) -> None:
+    """One federation, whose recipe the message is."""
+    recipe = parse_recipe(message.values)
     assembly = Assembly.of(recipe, load_clients(recipe))
     for info in assembly.method.clients.values():
         write_frame(outward, pack(info))

@@ -46,17 +46,9 @@ RECIPES: dict[str, dict[str, Any]] = {
 class RemoteEngine:
     """An `Engine` that writes messages to another process and reads its answers."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.server.sites"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            cwd=ROOT,
-        )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._out, self._in = self._process.stdin, self._process.stdout
+    def __init__(self, process: subprocess.Popen[bytes], recipe: Recipe) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._out, self._in = process.stdin, process.stdout
         self.received: list[tuple[Update, int]] = []
         self._send(Message("recipe", recipe.flat()).pack())
         self.clients = [unpack(ClientInfo, content) for content in self._answers()]
@@ -88,7 +80,6 @@ class RemoteEngine:
 
     def close(self) -> None:
         self._send(b"")
-        assert self._process.wait(60) == 0
 
     def _send(self, content: bytes) -> None:
         write_frame(self._out, content)
@@ -111,15 +102,26 @@ def carry_out(recipe, method, engine, tested):
     return rows, state, federation.evaluate(state, engine, tested, question)
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """The sites' process, for one federation after another."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "tests.server.sites"]
+    begun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, cwd=ROOT)
+    yield begun
+    begun.communicate(timeout=60)
+    assert begun.returncode == 0
+
+
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_federation_in_another_process_comes_to_the_same_bytes(name):
+def test_a_federation_in_another_process_comes_to_the_same_bytes(process, name):
     recipe = parse_recipe({**RECIPES[name], "seeds": [4], "lr": 0.05, "workers": 1, "device": "cpu"})
     here = Assembly.of(recipe, load_clients(recipe))
     engine = here.engine()
     expected = carry_out(recipe, here.method, engine, here.tested)
     engine.close()
 
-    remote = RemoteEngine(recipe)
+    remote = RemoteEngine(process, recipe)
     method = METHODS[name](remote.clients, recipe.methods[name])
     rows, state, reports = carry_out(recipe, method, remote, remote.tested)
     remote.close()

@@ -84,8 +84,9 @@ def timeless(result: EvaluateResult) -> dict[str, Any]:
 def test_a_trained_network_is_better_than_a_random_one(arrays, trained):
     learnt = run_evaluate(trained, keys(arrays))
     random = run_evaluate("random", keys(arrays, width=4, stem="hara", seeds=[0, 1]))
-    assert learnt["mean"]["R@1"] > 0.2 + random["mean"]["R@1"]
-    assert learnt["mean"]["probe_video"] > 0.15 + random["mean"]["probe_video"]
+    # Of 24 videos: kinds of processors differ by three of them (0.875 to 1 against 0.65 and 0.73).
+    assert learnt["mean"]["R@1"] > 0.1 + random["mean"]["R@1"]
+    assert learnt["mean"]["probe_video"] > 0.05 + random["mean"]["probe_video"]
     # Three epochs are too few from random weights: fine-tuning begins with the file's.
     assert learnt["mean"]["finetune_video"] > 0.3 + random["mean"]["finetune_video"]
     assert learnt["std"] is None and random["std"] is not None

@@ -20,13 +20,14 @@ from fedaction.federation.processes import refuse_in_import
 
 
 @contextmanager
-def open_atomically(path: Path) -> Generator[BinaryIO]:
+def open_atomically(path: Path, make_folder: bool = True) -> Generator[BinaryIO]:
     """A file to write beside, which is flushed to disk and then renamed to its place.
 
     A reader, or a run after a crash, never sees half of it; where writing fails, nothing has changed, and the error
-    names the file.
+    names the file. `make_folder`: whether the folder that it is to be in is made where it is not there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if make_folder:
+        path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with name_file(path):
@@ -50,9 +51,9 @@ def name_file(path: Path) -> Generator[None]:
         raise
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, make_folder: bool = True) -> None:
     """A file's content, whole or not at all; see `open_atomically`."""
-    with open_atomically(path) as file:
+    with open_atomically(path, make_folder) as file:
         file.write(content)
 
 

@@ -94,7 +94,7 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
         state = replace(state, segments=segments)
     flat, aliases = _flatten(state)
     blob = save(flat)
-    write_atomically(folder / f"{stem}.safetensors", blob)
+    write_atomically(folder / f"{stem}.safetensors", blob, make_folder=False)
     record: dict[str, Any] = {
         "format": SEGMENTED if segmented else FORMAT,
         "round": state.round,
@@ -115,7 +115,7 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
     if segmented:
         record["segments"] = {str(round): digest for round, digest in state.segments.digests.items()}
     record["sha256"] = _digest(record, blob)
-    write_atomically(folder / f"{stem}.json", json.dumps(record, allow_nan=False).encode())
+    write_atomically(folder / f"{stem}.json", json.dumps(record, allow_nan=False).encode(), make_folder=False)
     if name is None:
         prune(folder, state.round, keep)
     return state
