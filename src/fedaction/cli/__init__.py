@@ -47,6 +47,7 @@ from fedaction.cli.recipes import recipes
 from fedaction.cli.results import result_csv, result_tables
 from fedaction.cli.serve import serve
 from fedaction.cli.status import status
+from fedaction.cli.study import study_app
 from fedaction.federation.files import is_empty
 from fedaction.federation.recipes import find_recipe
 
@@ -60,6 +61,7 @@ app = App(
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")
 app.add_typer(keys_app, name="keys")
+app.add_typer(study_app, name="study")
 
 
 @app.callback(invoke_without_command=True)

@@ -367,3 +367,11 @@ class App(typer.Typer):
     def command(self, name: str | None = None, **options: Any) -> Any:
         """See typer."""
         return super().command(name, cls=Command, **options)
+
+
+def parse_numbers(text: str, option: str) -> list[float]:
+    """Numbers with commas between; none of an empty text."""
+    try:
+        return [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise fail(f"{option} takes numbers with commas between, such as 0.01,0.02; got {text!r}") from None

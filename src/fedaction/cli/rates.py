@@ -10,7 +10,17 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fedaction.cli.common import JsonFlag, announce, err, fail, join_overrides, load, report_progress, say, show
+from fedaction.cli.common import (
+    JsonFlag,
+    announce,
+    err,
+    join_overrides,
+    load,
+    parse_numbers,
+    report_progress,
+    say,
+    show,
+)
 from fedaction.federation.recipes import find_recipe
 
 
@@ -40,7 +50,9 @@ def rates(
     parsed = load(load_recipe, recipe, join_overrides(overrides, seeds=seeds and f"[{seeds}]"))
     if not seeds:
         parsed = load(load_recipe, recipe, join_overrides(overrides, seeds=f"[{parsed.run.seeds[0]}]"))
-    tried = _parse(values) if values else [factor * parsed.run.lr for factor in (0.25, 0.5, 1.0, 2.0, 4.0)]
+    tried = (
+        parse_numbers(values, "--lr") if values else [factor * parsed.run.lr for factor in (0.25, 0.5, 1.0, 2.0, 4.0)]
+    )
     folder = folder or Path("runs") / f"rates-{parsed.run.name}"
     say(f"runs: {folder}", err)
     with report_progress("the same command resumes it", KeyError) as bar:
@@ -64,10 +76,3 @@ def rates(
     )
     for warning in result["warnings"]:
         say(f"warning: {warning}")
-
-
-def _parse(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise fail(f"--lr takes numbers with commas between, such as 0.005,0.01,0.02; got {text!r}") from None

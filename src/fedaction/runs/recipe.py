@@ -62,6 +62,8 @@ class RunSettings(Settings):
     """The rounds a run had before it was made longer: `fedaction resume DIR --extend rounds=60` writes both keys."""
     clients_per_round: int = Field(0, ge=0)
     """0: all."""
+    sites: tuple[str, ...] = ()
+    """The clients that take part, by name; none named: all. To see what a federation of fewer is worth."""
     train_share: float = Field(1.0, gt=0, le=1)
     """The share of each client's training samples, class by class, that it has: to see how small sites fare."""
     validation: float = Field(0.0, ge=0, lt=1)

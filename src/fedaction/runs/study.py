@@ -28,7 +28,7 @@ from fedaction.federation.files import (
 )
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import derive
-from fedaction.federation.settings import RecipeError, to_toml
+from fedaction.federation.settings import RecipeError, nearest, to_toml
 from fedaction.runs.callback import Callback
 from fedaction.runs.checkpoint import find_fault, list_rounds
 from fedaction.runs.controls import ControlResult, add_alone, has_controls, say_split, sum_up_controls, write_controls
@@ -123,6 +123,8 @@ def load_clients(
     """
     seed = split_seed(recipe)
     loaded = given or recipe.source.load(seed, tell_of(progress, DATA) if progress else None)
+    if recipe.run.sites:
+        loaded = _choose_sites(loaded, recipe.run.sites)
     if recipe.run.train_share < 1:
         share, unseen = recipe.run.train_share, recipe.run.unseen
         loaded = [client if client.info.id == unseen else keep_share(client, share, seed) for client in loaded]
@@ -132,6 +134,16 @@ def load_clients(
     if not clients:
         raise ValueError("the recipe's data has no clients")
     return clients
+
+
+def _choose_sites(clients: Sequence[ClientData], names: Sequence[str]) -> list[ClientData]:
+    """Those clients that a recipe's `sites` names, in their own order."""
+    known = [client.info.id for client in clients]
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            raise RecipeError(f"sites: no client is called {name!r}{near}; there are {', '.join(known)}")
+    return [client for client in clients if client.info.id in names]
 
 
 def run_study(
