@@ -14,7 +14,7 @@ from fedaction.evaluation.accuracy import interval_of_clients, wilson
 from fedaction.federation.files import write_sealed_json
 from fedaction.federation.progress import DATA, Progress, tell_of
 from fedaction.federation.seeds import numpy_generator
-from fedaction.federation.settings import RecipeError
+from fedaction.federation.settings import RecipeError, nearest
 from fedaction.methods import METHODS, title_of
 from fedaction.runs.controls import ALONE, read_split
 from fedaction.runs.judge import judge_runs
@@ -116,7 +116,7 @@ class Plan:
                 f"a federation has two sites or more (got {list(self.counts)}); one alone is in any case"
             )
         if self.plain not in METHODS:
-            raise RecipeError(f"plain averaging: no method is called {self.plain!r}; there are {', '.join(METHODS)}")
+            raise RecipeError(f"plain averaging: no method is called {self.plain!r}{nearest(self.plain, METHODS)}")
 
 
 def study_joining(recipe: Recipe, plan: Plan, folder: Path, progress: Progress) -> Joining:
