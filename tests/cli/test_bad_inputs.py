@@ -102,6 +102,8 @@ INPUTS: dict[str, tuple[str, ...]] = {
     "bench engines": ("bench", "engines", "--device", "@"),
     "bench pretext": ("bench", "pretext", "--task", "@"),
     "bench load": ("bench", "load", "--real", "@"),
+    "study joining": ("study", "joining", "@"),
+    "study joining plain": ("study", "joining", f"{K}/small.toml", "--plain", "@"),
     "recipes": ("recipes", "@"),
     "recipes keys": ("recipes", "--keys", "@"),
     "no command": ("@",),
@@ -148,6 +150,7 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
     "evaluate on": ("evaluate", f"{K}/run", "--on", f"{K}/store", "--out", "@"),
     "export": ("export", f"{K}/run", "--out", "@"),
     "recipes": ("recipes", "fsar/demo", "--copy", "@"),
+    "study joining": ("study", "joining", f"{K}/small.toml", "--shares", "1", "--out", "@"),
 }
 """Commands that write, with @ for where."""
 
@@ -219,6 +222,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "run rounds": ("run", f"{K}/small.toml", "--set", "rounds=-#"),
     "run width": ("run", f"{K}/small.toml", "--set", "model_width=#e9"),
     "run seeds": ("run", f"{K}/small.toml", "--seeds", "#,#"),
+    "study joining shares": ("study", "joining", f"{K}/small.toml", "--sites", "1", "--shares", "#"),
+    "study joining sites": ("study", "joining", f"{K}/small.toml", "--shares", "2", "--sites", "#"),
+    "study joining rates": ("study", "joining", f"{K}/small.toml", "--shares", "2", "--lr", "#"),
+    "study joining draws": ("study", "joining", f"{K}/small.toml", "--shares", "2", "--draws", "#"),
     "distil epochs": ("distil", f"{K}/distil.toml", "--set", "epochs=-#"),
 }
 """Commands with # where a number is; each of them is wrong in another way too, so that none can succeed."""

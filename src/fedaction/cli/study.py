@@ -78,7 +78,7 @@ def joining(
     from fedaction.runs.recipe import load_recipe
 
     parsed = load(load_recipe, recipe, join_overrides(overrides, seeds=seeds and f"[{seeds}]", device=device))
-    if any(count != int(count) for count in counts):
+    if not all(count.is_integer() for count in counts):
         raise fail(f"--sites takes whole numbers with commas between, such as 2,4; got {sites!r}")
     plan = load(Plan, numbers, [int(count) for count in counts], draws, plain, tried)
     folder = folder or Path("runs") / f"joining-{parsed.run.name}"
