@@ -21,15 +21,18 @@ from typing import IO
 from urllib.error import URLError
 from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, build_opener
 
+from fedaction.engines.flower.gate import SECRET, draw_secret
 from fedaction.engines.flower.keys import read_key
 from fedaction.engines.flower.node import MARK, PARENT
 from fedaction.engines.flower.status import CONTACT
 from fedaction.federation.files import read_json, write_atomically, write_json
 
 _CONNECTION = "fedaction"
+_NODE = "fedaction.engines.flower.node"
 _DATABASE = "superlink.db"
 _MADE = "superlink.made"  # in Flower's folder once a SuperLink has answered from its database
 _REGISTERED = "registered.json"
+_SECRET = "superlink.secret"  # in Flower's folder: what its SuperLink wants to be shown
 _IN_USE = "Public key already in use"  # what Flower says of a key that it knows
 _PROJECT = """\
 [project]
@@ -160,7 +163,10 @@ class SiteKeys:
 def start_superlink(
     home: Path, host: str, port: int, log: IO[bytes], keys: ServerKeys | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a SuperLink whose memory is a file in `home`; without keys it is open to anybody."""
+    """Starts a SuperLink whose memory is a file in `home`; without keys any site may join.
+
+    Whoever else is on its network can do nothing there but what sites do, see `gate`.
+    """
     command = ["superlink", "--host", host, "--port", str(port)]
     command += ["--database", str(home / _DATABASE), "--disable-runtime-dependency-installation"]
     if keys is None:
@@ -168,7 +174,7 @@ def start_superlink(
     else:
         command += ["--ssl-certfile", keys.file("server.pem"), "--ssl-keyfile", keys.file("server.key")]
         command += ["--ssl-ca-certfile", keys.file("ca.crt"), "--enable-supernode-auth"]
-    return _start(command, home, log)
+    return _start(command, home, log, {SECRET: str(draw_secret(home / _SECRET).resolve())})
 
 
 def answers(port: int, keys: ServerKeys | None = None) -> bool:
@@ -292,9 +298,16 @@ def withdraw(home: Path, number: str) -> None:
 
 def _flwr(home: Path, *command: str) -> str:
     """What Flower's command says; a ValueError where it fails."""
-    program = str(Path(sys.executable).parent / "flwr")
+    secret, environment = home / _SECRET, flower_environment(home)
+    if secret.exists():
+        environment[SECRET] = str(secret.resolve())
     done = subprocess.run(
-        [program, *command], env=flower_environment(home), capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", _NODE, "flwr", *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     if done.returncode:
         raise ValueError(f"`flwr {command[0]}` failed: {done.stdout.strip()} {done.stderr.strip()}")
@@ -346,7 +359,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     home.mkdir(parents=True, exist_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-m", "fedaction.engines.flower.node", *command],
+        [sys.executable, "-m", _NODE, *command],
         env={**flower_environment(home), PARENT: str(os.getpid()), **(more or {})},
         stdout=log,
         stderr=subprocess.STDOUT,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
+from fedaction.engines.flower.gate import is_open
 from fedaction.engines.flower.launch import ServerKeys, answers, open_superlink, stop
 
 
@@ -49,6 +50,12 @@ class OwnLink:
     def open(self) -> None:
         """See `Link.open`."""
         self._process = open_superlink(self.home, self.host, self.port, self.log, self.keys)
+        if is_open(self.port, self.keys is not None):
+            self.close()
+            raise ValueError(
+                "whoever reaches the SuperLink's port could have this machine run a program: its gate does not "
+                "close. Is this a version of Flower that fedaction was tested with?"
+            )
 
     def has_ended(self, seconds: float = 0.0) -> bool:
         """See `Link.has_ended`."""
@@ -86,6 +93,12 @@ class GivenLink:
                     "one is started"
                 )
             time.sleep(0.5)
+        if is_open(self.port, self.keys is not None):
+            raise ValueError(
+                f"whoever reaches port {self.port} can have the SuperLink there run a program on this machine, since "
+                "Flower's Control API is open. Start it with `python -m fedaction.engines.flower.node superlink` in "
+                "place of `flower-superlink`, and the same options, or leave --superlink out: then one is started"
+            )
 
     def has_ended(self, seconds: float = 0.0) -> bool:
         """See `Link.has_ended`. One that is only slow to answer is asked until the time is over."""

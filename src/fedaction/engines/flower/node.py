@@ -1,11 +1,11 @@
 """Flower's long processes, as `fedaction serve` and `join` start them: `python -m THIS_MODULE ROLE ...`.
 
-ROLE is superlink or supernode; what follows is what Flower's own commands take. Some things differ. They end when
-whoever started them is gone. A SuperNode sends every answer at once (`flush_replies`), ends when a thread of it has
-failed (`end_with_threads`), and leaves a mark whenever the server has answered (`mark_contact`). And it looks for
-messages more often: Flower's sleeps 3 s between two looks, which a round of small work would consist of; the
-environment variable FEDACTION_POLL says how many seconds it sleeps here (default 0.3). FEDACTION_HEARTBEAT is the
-time in which it shows that it is there (see `set_heartbeat`).
+ROLE is superlink, supernode or flwr; what follows is what Flower's own commands take. Some things differ. Those that
+`fedaction` has started end with it. A SuperLink stands behind a gate (see `gate`). A SuperNode sends every answer at
+once (`flush_replies`), ends when a thread of it has failed (`end_with_threads`), and leaves a mark whenever the
+server has answered (`mark_contact`). And it looks for messages more often: Flower's sleeps 3 s between two looks,
+which a round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps
+here (default 0.3). FEDACTION_HEARTBEAT is the time in which it shows that it is there (see `set_heartbeat`).
 """
 
 # Flower is an extra, which a type checker need not find.
@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from fedaction.engines.flower.gate import SECRET, guard_superlink, show_secret
 
 POLL = "FEDACTION_POLL"
 """The environment variable: seconds between two looks for messages."""
@@ -155,8 +157,10 @@ def mark_contact(pull: Callable[..., int | None], path: Path | None) -> Callable
 
 
 def end_with_parent() -> None:
-    """Ends this process soon after the one that started it, however that ended."""
-    parent = int(os.environ.get(PARENT, os.getppid()))
+    """Ends this process soon after the one of ours that started it, however that ended."""
+    if PARENT not in os.environ:
+        return
+    parent = int(os.environ[PARENT])
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -168,15 +172,33 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def find_database(words: Sequence[str]) -> Path:
+    """The file in which a SuperLink keeps what it has, by its command line; one in this folder where it has none."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, _, value = word.partition("=")
+        if name == "--database" and (value or following):
+            return Path(value or following).resolve()
+    return Path("superlink.db").resolve()
+
+
 def main() -> None:
     """Starts what the command line says."""
     role = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    secret = Path(os.environ[SECRET]) if SECRET in os.environ else None
+    if role == "flwr":
+        from flwr.cli.app import app
+
+        if secret is not None:
+            show_secret(secret.read_bytes())
+        app()
+        return
     if role not in ("superlink", "supernode"):
-        sys.exit("the first argument must be superlink or supernode")
+        sys.exit("the first argument must be superlink, supernode or flwr")
     end_with_parent()
     if role == "superlink":
         from flwr.superlink.cli import flower_superlink
 
+        guard_superlink(find_database(sys.argv).parent, secret)
         flower_superlink()
         return
     from flwr.supernode import start_client_internal
