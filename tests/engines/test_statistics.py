@@ -22,7 +22,10 @@ from fedaction.methods.base import Batch
 from fedaction.methods.central import EVERYONE, arrange
 from fedaction.methods.start import fresh, initial_state, precompute_frozen
 from fedaction.models.statistics import estimate_statistics, norms_of, share_by_batch
-from tests.conftest import CROSS_MODAL, VECTORS, make_method, mixed_clients, vector_clients
+from fedaction.runs.assembly import Assembly
+from fedaction.runs.recipe import parse_recipe
+from fedaction.runs.study import load_clients
+from tests.conftest import CROSS_MODAL, TINY, VECTORS, make_method, mixed_clients, vector_clients
 from tests.methods.test_edge import VIDEO, video_clients
 from tests.methods.test_fedvssl import make, phones
 
@@ -120,6 +123,24 @@ def test_centralised_statistics_are_estimated_on_each_clients_own_samples(double
     means = torch.stack([x[rows].flatten(0, 2).flatten(1).mean(0) for rows in plan]).mean(0)
     torch.testing.assert_close(norm.running_mean, means)
     engine.close()
+
+
+def test_a_centralised_runs_clients_keep_their_samples_where_the_recipe_says_so():
+    values = {
+        "method": "central",
+        "data": "stage",
+        "stage_clients": 2,
+        "stage_train": [6],
+        "stage_test": 4,
+        "frames": 8,
+    }
+    kept, again = (parse_recipe({**values, **TINY, "statistics": how}) for how in ("kept", "reestimate"))
+    clients = load_clients(kept)
+    amounts = [
+        [len(client.train) for client in Assembly.of(recipe, clients).clients.values()] for recipe in (kept, again)
+    ]
+    assert amounts == [[0, 0, 12], [6, 6, 12]]
+    assert Assembly.of(again, clients).training.reestimate
 
 
 @pytest.mark.parametrize("kind", [SequentialEngine, VectorisedEngine])
