@@ -14,14 +14,14 @@ from fedaction.federation.files import read_json
 from fedaction.federation.seeds import generator
 from fedaction.models.files import clip_card, save_model
 from fedaction.models.layers import initialise
-from fedaction.papers import FEDVSSL, ITEMS, SCALES, Workbench, runs_of, work
+from fedaction.papers import FEDVSSL, ITEMS, SCALES, Workbench, find_item, runs_of, work
 from fedaction.papers.cells import Draft
 from fedaction.papers.fedvssl import models as fedvssl_models
 from fedaction.papers.fedvssl.values import first_at
 from fedaction.papers.item import Item
 from fedaction.runs.recipe import load_recipe
 from fedaction.training.evaluate import RANDOM, Backbones, run_evaluate
-from fedaction.training.evaluate_recipe import parse_evaluate_recipe
+from fedaction.training.evaluate_recipe import load_evaluate_recipe, parse_evaluate_recipe
 from tests.conftest import recordings
 from tests.papers.command import app, call, document, values, write_videos
 
@@ -57,7 +57,9 @@ def test_every_table_and_figure_of_results_is_there():
         if item.kind == "table":  # the ends of the scale, of which the paper prints nothing
             low, high = item.rows[-2:]
             assert (low.method, high.method) == ("random", "supervised")
-            assert {*low.paper, *high.paper} == {None} and None not in {v for r in item.rows[:-2] for v in r.paper}
+            assert {*low.paper, *high.paper} == {None}
+            ours = [column.label.endswith("*") for column in item.columns]
+            assert all([value is None for value in row.paper] == ours for row in item.rows[:-2])
 
 
 def test_printed_values():
@@ -111,6 +113,24 @@ def test_the_papers_scale():
     (work, _) = fedvssl_models.assess(Draft(item, bench, ()), rows["random weights"])
     settings = work.recipe.settings
     assert (settings.finetune_epochs, settings.probe_epochs, settings.clips, settings.crop) == (150, 100, 10, 112)
+    assert settings.probe_clips == "both" and {"UCF L-P", "UCF L-P*"} <= {
+        column.label for column in FEDVSSL_ITEMS["fedvssl/table1"].columns
+    }
+
+
+def test_the_small_scale_is_the_recipes_that_come_with_the_project():
+    """Their schedule, which is long enough (docs/fedvssl.md); how often to test and keep is each one's own."""
+    table = find_item("fedvssl/table4", "FedVSSL alpha=0.9 beta=1")
+    bench = Workbench(FEDVSSL, "stage", "small", Path("unused"))
+    own, recipe = bench.recipe(table.rows[0]).flat(), load_recipe("fedvssl/stage").only("fedvssl", 0).flat()
+    unlike = {key for key in own.keys() | recipe.keys() if own.get(key) != recipe.get(key)}
+    assert unlike <= {"name", "evaluate_every", "models_every", "client_models", "update_distances"}
+    assert (own["rounds"], own["local_epochs"]) == (1200, 16)
+    settings = fedvssl_models._recipe(bench, "UCF", "phones.safetensors", 0, ("finetune",)).settings
+    evaluate = load_evaluate_recipe("fedvssl/evaluate").settings
+    assert settings.finetune_epochs == evaluate.finetune_epochs == 480
+    for key in ("finetune_lr", "finetune_stride", "clip_frames", "clip_stride", "batch_size", "crop"):
+        assert getattr(settings, key) == getattr(evaluate, key), key
 
 
 def test_every_row_is_evaluated_with_the_strides_of_its_training(tmp_path):
@@ -151,7 +171,7 @@ def test_rows_change_only_what_they_vary_and_items_share_runs(scale: str):
 
 def test_epochs_follow_the_federation():
     item = FEDVSSL_ITEMS["fedvssl/table3"]
-    for overrides, epochs in (({}, (800, 240)), ({"rounds": 60}, (80, 24)), ({"local_epochs": 1}, (100, 30))):
+    for overrides, epochs in (({}, (3200, 960)), ({"rounds": 60}, (160, 48)), ({"local_epochs": 1}, (200, 60))):
         bench = Workbench(FEDVSSL, "stage", "small", Path("unused"), overrides=overrides)
         assert tuple(bench.recipe(row).run.rounds for row in item.rows[:2]) == epochs
 
@@ -254,8 +274,10 @@ def test_values_are_what_evaluate_gives_for_the_runs_model(made, monkeypatch):
         },
         **{"frames": 6, "stage_seconds": 0.2, "stage_size": 20, "stage_variety": 0.2},
         **{"clips": 1, "clip_frames": 4, "crop": 16, "probe_epochs": 1, "finetune_epochs": 1, "batch_size": 16},
+        "probe_clips": "both",
     }
-    names = {"R@1": "R@1", "R@5": "R@5", "L-P": "probe_video", "F-T": "finetune_video"}
+    names = {"R@1": "R@1", "R@5": "R@5", "F-T": "finetune_video"}
+    names |= {"L-P": "probe_drawn_video", "L-P*": "probe_video"}  # the paper's probe, and ours beside it
     for name, row, dataset, domain in (
         ("fedvssl/table1", "Speed federated", "HMDB", "home"),
         ("fedvssl/table3", "random weights", "UCF", "hall"),

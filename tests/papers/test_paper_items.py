@@ -36,6 +36,26 @@ def test_every_table_and_figure_of_paper_and_supplement_is_there():
         assert item.title.startswith(f"{place}, {item.kind.title()} {number}. "), item.title
 
 
+def test_one_row_is_chosen_by_its_whole_label():
+    def labels(name: str, *texts: str) -> list[str]:
+        return ["/".join(row.label) for row in find_item(name, *texts).rows]
+
+    assert labels("fsar/table1", "st-gcn/FSAR") == labels("fsar/table1", "ST-GCN FSAR") == ["ST-GCN/FSAR"]
+    assert labels("fsar/table1", "ST-GCN/FSAR", "MOON") == ["ST-GCN/MOON", "ST-GCN/FSAR"]
+    assert labels("fsar/table1", "fsar") == [f"{name}/FSAR" for name in ("ST-GCN", "CTR-GCN", "MST-GCN", "MS-G3D")]
+    assert labels("fsar/table1", "FSAR w/o") == ["ST-GCN/FSAR w/o ATS", "ST-GCN/FSAR w/o MKD"]
+    assert labels("fsar/table3", "1/0/0") == ["1/0/0"] and labels("fdarn/table4", "FDARN") == ["FDARN"]
+    assert labels("fedvssl/table2", "100/8") == labels("fedvssl/table2", "non-IID/100/8") == ["non-IID/100/8"]
+    with pytest.raises(ValueError, match=r"has no row that begins with 'ST-GCN/X'; it has ST-GCN/Vanilla FSAR, ST-G"):
+        find_item("fsar/table1", "ST-GCN/X")
+
+
+def test_every_row_can_be_chosen_alone():
+    for item in ITEMS.values():
+        for row in item.rows:
+            assert find_item(item.name, "/".join(row.label)).rows == (row,), item.name
+
+
 def test_a_wrong_name_suggests_the_nearest():
     with pytest.raises(ValueError, match=r"no item 'fsar/s-tabel2'; did you mean 'fsar/s-table2'\?"):
         find_item("fsar/s-tabel2")
@@ -60,7 +80,9 @@ def test_table_1():
     rows = [row.label for row in ITEMS["fsar/table1"].rows]
     stgcn = ["Vanilla FSAR", "FedProx", "FedBN", "FedAGM", "MOON", "FSAR", "FSAR w/o ATS", "FSAR w/o MKD"]
     others = [(name, model) for name in ("CTR-GCN", "MST-GCN", "MS-G3D") for model in ("Vanilla FSAR", "FSAR")]
-    assert rows == [*(("ST-GCN", model) for model in stgcn), *others]
+    starred = ["Vanilla FSAR, statistics re-estimated*", "Vanilla FSAR, twice the local epochs*"]  # not in the paper
+    assert rows == [*(("ST-GCN", model) for model in (*stgcn, *starred)), *others]
+    assert {paper("fsar/table1", "ST-GCN", model) for model in starred} == {(None,) * 5}
     # The differences from Vanilla FSAR that the paper prints.
     vanilla = paper("fsar/table1", "ST-GCN", "Vanilla FSAR")
     printed = {
@@ -192,8 +214,8 @@ def test_rows_share_runs_where_they_mean_the_same(scale: str):
     everything = {
         hash for item in FSAR_ITEMS.values() if item.rows[0].method for hash in recipes(item.name, scale).values()
     }
-    # Tables 1, 3 (with its control), s2 to s5, fig. 9 (b = 1, 3), s3, central.
-    assert len(everything) == 14 + 4 + 4 + 4 + 4 + 1 + 2 + 2 + 1
+    # Tables 1 and 3 (with their controls), s2 to s5, fig. 9 (b = 1, 3), s3, central.
+    assert len(everything) == 16 + 4 + 4 + 4 + 4 + 1 + 2 + 2 + 1
 
 
 def test_small_and_paper_are_the_recipes_that_come_with_the_project():
@@ -223,6 +245,21 @@ def test_rows_are_the_papers_settings_and_nothing_else():
     assert changed("fsar/s-table5", "w/o KD loss") == {"lambda_kd": 0.0}
     assert changed("fsar/s-fig3", "3") == {"local_epochs": 3}
     assert changed("fsar/table1", "CTR-GCN", "FSAR") == {"backbone": "ctrgcn", "model_width": 8}
+
+
+@pytest.mark.parametrize(
+    ("data", "given", "epochs"), [("stage", {}, 1), ("real", {}, 4), ("stage", {"local_epochs": 3}, 3)]
+)
+def test_the_starred_rows_of_table_1_are_vanilla_fsar_with_one_thing_changed(
+    data: str, given: dict[str, object], epochs: int
+):
+    bench = Workbench(FSAR, data, "small", Path("unused"), overrides=given)
+    rows = {row.label[1]: bench.recipe(row).flat() for row in find_item("fsar/table1", "ST-GCN").rows}
+    vanilla, fsar = rows["Vanilla FSAR"], rows["FSAR"]
+    again, longer = (rows[name] for name in rows if name.endswith("*"))
+    assert vanilla["local_epochs"] == fsar["local_epochs"] == epochs
+    assert again == {**vanilla, "statistics": "reestimate"} != vanilla
+    assert longer == {**vanilla, "local_epochs": 2 * epochs}
 
 
 def test_overrides_reach_the_rows_that_know_them():

@@ -508,15 +508,23 @@ def test_warnings_and_controls_are_on_the_page(tmp_path: Path) -> None:
 def test_methods_are_on_the_page_at_equal_cost(tmp_path: Path) -> None:
     write_run(tmp_path, accuracy=0.6, rounds=4)
     write_run(tmp_path / "baselines" / "local", method="local", accuracy=0.4, rounds=2, local_epochs=3)
+    unknown = blob(write_report(tmp_path).read_text(encoding="utf-8"))["equal"]
+    assert [cost["words"] for cost in unknown] == ["rounds", "local epochs"]  # no clock says how long they trained
     split = {"train": 8, "test": 2, "people": 2, "held_out": ["p3"], "classes": {"wave": [8, 2]}}
     (tmp_path / "controls.json").write_text(json.dumps({"split": {"gym": split}}))
     (tmp_path / "evidence.json").write_text(json.dumps(evidence()))
+    for home, seconds, ends in ((tmp_path, 10.0, 4), (tmp_path / "baselines" / "local", 8.0, 2)):
+        lines = [{"round": r, "train": seconds, "evaluate": 99.0, "total": 99.0} for r in range(1, ends + 1)]
+        (home / "clock.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     data = blob(write_report(tmp_path).read_text(encoding="utf-8"))
-    rounds, epochs, _ = data["equal"]
+    rounds, epochs, time = data["equal"]
     # The first method grows to 0.65 on average over four rounds, the second to 0.45 over two.
     assert (rounds["budget"], rounds["means"]) == (2, pytest.approx([0.325, 0.45]))
     # An update that was refused was work all the same: nine visits of two clients.
     assert (epochs["budget"], epochs["means"]) == (4.5, pytest.approx([0.65, 0.225]))
+    # Two rounds of the second take 16 s, the first has had one of its four by then; tests take no part in it.
+    assert (time["budget"], time["means"]) == (16, pytest.approx([0.1625, 0.45]))
+    assert [method["costs"]["time"] for method in data["methods"]] == [[10, 20, 30, 40], [8, 16]]
     assert [method["id"] for method in data["methods"]] == ["fsar", "local"]
     assert data["methods"][1]["costs"]["epochs"] == [3, 7.5]
     low, high = data["methods"][0]["intervals"][0]

@@ -74,6 +74,21 @@ def test_methods_are_shown_as_they_were_within_what_all_had(tmp_path: Path, by: 
     assert equal["interval"][0] < means[0] < equal["interval"][1]
 
 
+def test_equal_time_is_what_the_quickest_trained_without_its_tests(tmp_path: Path):
+    """Sixteen seconds: one round of the slow method, all four of the quick one."""
+    home = tmp_path / "run"
+    write(home, {1: 0.2, 2: 0.4, 6: 0.9}, 10.0, rounds=6)
+    write(home / "baselines" / "quick", {2: 0.3, 4: 0.5}, 4.0, rounds=4, epochs=2)
+    budget, (equal,) = equalise(
+        [home], [result(home, baselines={"quick": result(home / "baselines" / "quick")})], "time"
+    )
+    assert (budget, equal["seconds"], equal["baselines"]["quick"]["seconds"]) == (16, 10, 16)
+    assert (equal["mean"], equal["baselines"]["quick"]["mean"]) == pytest.approx((0.2, 0.5))
+    (home / "baselines" / "quick" / "clock.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"how long quick trained is not known"):
+        equalise([home], [result(home, baselines={"quick": result(home / "baselines" / "quick")})], "time")
+
+
 def test_a_run_that_was_not_tested_in_time_is_named(tmp_path: Path):
     own = study(tmp_path / "run")
     with pytest.raises(

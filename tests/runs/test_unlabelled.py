@@ -113,6 +113,10 @@ def test_the_recipe_of_playback_speed_can_be_run(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.slow
 def test_playback_speed_is_learnt_and_told_of_other_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Guessing is right in 14.3 %, with a standard deviation of 1.7 over 448 recordings; 40 to 43 % was seen."""
+    """Guessing is right in 14.3 %, with a standard deviation of 1.7 over 448 recordings; 40 to 43 % was seen.
+
+    Of these one standard deviation is then 2.3 points, and seeds differ by 3: other processors have room.
+    Half learnt is too little: where Adam starts anew in each of seven rounds, the same steps come to 29 %.
+    """
     monkeypatch.setenv("FEDACTION_CACHE", str(tmp_path / "cache"))
-    assert play_speed(tmp_path / "run") > 0.25
+    assert play_speed(tmp_path / "run") > 0.33

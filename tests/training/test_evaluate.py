@@ -121,10 +121,14 @@ def test_a_probe_on_clips_drawn_anew_trains_the_classifier_alone(arrays, trained
     rates = [row.value for row in rows if (row.split, row.name) == ("train", "lr")]
     assert len(losses) == 20 and sum(losses[-5:]) < sum(losses[:5])
     assert (rates[0], rates[-1]) == pytest.approx((0.01, 0.0001))
-    recall, again = scores.pop("probe_recall"), run_evaluate(trained, recipe)
-    assert scores == again["seeds"]["0"] and again["recall"] == {"probe": dict(zip(CLASSES, recall, strict=True))}
-    fixed = run_evaluate(trained, keys(arrays, protocols=["probe"]))["seeds"]["0"]
-    assert scores.keys() == fixed.keys()
+    recall, again = scores.pop("probe_drawn_recall"), run_evaluate(trained, recipe)
+    recall = dict(zip(CLASSES, recall, strict=True))
+    assert scores == again["seeds"]["0"] and again["recall"] == {"probe_drawn": recall}
+    # Beside each other, they are what each is alone.
+    fixed = run_evaluate(trained, keys(arrays, protocols=["probe"], dropout=0.0))
+    both = run_evaluate(trained, keys(arrays, protocols=["probe"], probe_clips="both", dropout=0.0))
+    assert both["seeds"]["0"] == {**fixed["seeds"]["0"], **scores} and len(both["seeds"]["0"]) == 8
+    assert both["recall"] == {**fixed["recall"], "probe_drawn": recall}
 
 
 def test_a_result_says_what_it_is_of_and_is_the_same_twice(arrays, trained, tmp_path):

@@ -151,16 +151,9 @@ def _show_score(path: Path, result: ScoreResult) -> None:
         warn(f"left out, since the network does not name their classes: {counts}")
 
 
-_WORDS = {
-    "probe_clip": "linear probe, per clip",
-    "probe_video": "linear probe, per video",
-    "probe_balanced": "linear probe, balanced over classes",
-    "probe_macro_f1": "linear probe, macro-F1",
-    "finetune_clip": "fine-tuning, per clip",
-    "finetune_video": "fine-tuning, per video",
-    "finetune_balanced": "fine-tuning, balanced over classes",
-    "finetune_macro_f1": "fine-tuning, macro-F1",
-}
+_TRAINED = {"probe": "linear probe", "probe_drawn": "linear probe on drawn clips", "finetune": "fine-tuning"}
+_SCORES = {"clip": "per clip", "video": "per video", "balanced": "balanced over classes", "macro_f1": "macro-F1"}
+_WORDS = {f"{key}_{score}": f"{a}, {b}" for key, a in _TRAINED.items() for score, b in _SCORES.items()}
 
 
 def _table(result: EvaluateResult) -> Table:

@@ -32,7 +32,10 @@ def paper(
         "runs/paper"
     ),
     rows: Annotated[
-        list[str], typer.Option(metavar="TEXT", help="Only rows that begin so, such as ST-GCN; again for more.")
+        list[str],
+        typer.Option(
+            metavar="TEXT", help="Only rows that begin so, as ST-GCN, or one, as ST-GCN/FSAR; again for more."
+        ),
     ] = [],  # noqa: B006
     engine: Annotated[str, typer.Option(help="sequential or vectorised.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +46,7 @@ def nearest_labels(
         return torch.cat([backbone(clip, output="pooled").cpu() for clip in clips(samples)])
 
     if reestimate:
-        estimate_statistics(norms_of(backbone), backbone, clips(client.train))
+        estimate_statistics(norms_of(backbone), partial(backbone, output="pooled"), clips(client.train))
 
     predicted = knn_predict(features(client.train), client.train.labels, features(client.test))
     return F.one_hot(predicted, len(client.info.classes)).float()

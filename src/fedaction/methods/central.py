@@ -30,15 +30,16 @@ class Pooled:
     """What is common to methods that train in one place, which a federation is there to avoid."""
 
     @staticmethod
-    def pool(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
+    def pool(clients: Mapping[str, ClientData], *, keep: bool = False) -> dict[str, ClientData]:
         """One client with all training samples, on one body; the others keep their test samples.
 
-        A client without training samples is never asked to train, one without test samples is not tested.
+        A client with `samples = 0` is never asked to train, one without test samples is not tested. With `keep`,
+        clients keep their training samples too, for what they estimate before a test.
         """
         if EVERYONE in clients:
             raise ValueError(f"a client is called {EVERYONE!r}, the name that centralised training uses: rename it")
         if any(client.info.layout is None for client in clients.values()):
-            return _put_together(clients)
+            return _put_together(clients, keep)
         body = body_of(client.info for client in clients.values())
         bodies = max(client.info.shape[0] for client in clients.values())
         arranged: dict[str, ClientData] = {}
@@ -52,9 +53,10 @@ class Pooled:
             labels.append(client.train.labels + len(names))
             names += own
             test, held = _place(client.test, info, body, bodies), client.validation
+            train = _place(client.train, info, body, bodies) if keep else Examples(test.x[:0], test.y[:0])
             arranged[key] = ClientData(
                 ClientInfo(key, info.group, 0, own, test.shape, body),
-                Examples(test.x[:0], test.y[:0]),
+                train,
                 test,
                 None if held is None else _place(held, info, body, bodies),
                 _describe(client.input, body, bodies),
@@ -65,9 +67,9 @@ class Pooled:
         return {**arranged, EVERYONE: ClientData(everyone, Examples(x, torch.cat(labels)), none)}
 
 
-def arrange(kind: type[Method], clients: Mapping[str, ClientData]) -> Mapping[str, ClientData]:
-    """The clients as a method sees them: as they are, or for centralised training in one place."""
-    return kind.pool(clients) if issubclass(kind, Pooled) else clients
+def arrange(kind: type[Method], clients: Mapping[str, ClientData], *, keep: bool = False) -> Mapping[str, ClientData]:
+    """The clients as a method sees them: as they are, or for centralised training in one place; see `Pooled.pool`."""
+    return kind.pool(clients, keep=keep) if issubclass(kind, Pooled) else clients
 
 
 class Central(Pooled, Method):
@@ -82,7 +84,7 @@ class Central(Pooled, Method):
         )
 
 
-def _put_together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
+def _put_together(clients: Mapping[str, ClientData], keep: bool) -> dict[str, ClientData]:
     """Clients whose samples are alike: their training samples in one place."""
     first, *others = clients.values()
     for other in others:
@@ -94,7 +96,10 @@ def _put_together(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
     everything = join([client.train for client in clients.values()])
     none = Examples(everything.take(torch.arange(0)), everything.labels[:0])
     pooled = ClientData(replace(first.info, id=EVERYONE, samples=len(everything)), everything, none)
-    tested = {key: replace(c, info=replace(c.info, samples=0), train=none) for key, c in clients.items()}
+    tested = {
+        key: replace(c, info=replace(c.info, samples=0), train=c.train if keep else none)
+        for key, c in clients.items()
+    }
     return {**tested, EVERYONE: pooled}
 
 

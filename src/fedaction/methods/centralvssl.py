@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from fedaction.data.client import ClientData
 from fedaction.federation.scope import GLOBAL, Rule, ScopeTable
-from fedaction.methods.central import EVERYONE, Pooled
+from fedaction.methods.central import Pooled
 from fedaction.methods.vssl import VSSL
 
 
@@ -21,11 +20,9 @@ class CentralVSSL(Pooled, VSSL):
     title = "Centralised"
 
     @staticmethod
-    def pool(clients: Mapping[str, ClientData]) -> dict[str, ClientData]:
+    def pool(clients: Mapping[str, ClientData], *, keep: bool = True) -> dict[str, ClientData]:
         """One client with all training recordings; the others keep theirs only for tests by the nearest of them."""
-        pooled = Pooled.pool(clients)[EVERYONE]
-        others = {key: replace(c, info=replace(c.info, samples=0)) for key, c in clients.items()}
-        return {**others, EVERYONE: pooled}
+        return Pooled.pool(clients, keep=True)
 
     def scopes(self) -> ScopeTable:
         """All of it is one model, whatever `heads` says."""

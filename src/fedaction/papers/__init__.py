@@ -30,25 +30,37 @@ def paper_of(item: Item) -> Paper[Any]:
 
 
 def find_item(name: str, *texts: str) -> Item:
-    """An item by name; with texts, its rows whose label (a part of it) begins with one of them, without case.
+    """An item by name; with texts, the rows that one of them names (see `_choose`).
 
-    A wrong name is a ValueError that names the nearest; so is a text that no row begins with.
+    A wrong name is a ValueError that names the nearest; a text that names no row is one that lists the rows.
     """
     if name not in ITEMS:
         close = difflib.get_close_matches(name, ITEMS, n=1, cutoff=0.4)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"there is no item {name!r}{hint}; `fedaction paper list` names all")
     item = ITEMS[name]
-    for text in texts:
-        if not any(_begins_with(row, text) for row in item.rows):
-            labels = ", ".join(item.describe(row.label) for row in item.rows)
-            raise ValueError(f"{name} has no row that begins with {text!r}; it has {labels}")
-    rows = tuple(row for row in item.rows if any(_begins_with(row, text) for text in texts))
-    return replace(item, rows=rows) if texts else item
+    chosen = [row.label for text in texts for row in _choose(item, text)]
+    return replace(item, rows=tuple(row for row in item.rows if row.label in chosen)) if texts else item
 
 
-def _begins_with(row: ItemRow, text: str) -> bool:
-    return any(part.lower().startswith(text.lower()) for part in row.label)
+def _choose(item: Item, text: str) -> list[ItemRow]:
+    """The rows that a text names, without case; ValueError where there is none.
+
+    The row whose whole label it is, "ST-GCN/FSAR"; else rows with a part that is the text; else those with a part
+    that begins so.
+    """
+    wanted = text.lower()
+    parts = [[part.lower() for part in row.label] for row in item.rows]
+    fits = (
+        [wanted in ("/".join(own), " ".join(own)) for own in parts],
+        [wanted in own for own in parts],
+        [any(part.startswith(wanted) for part in own) for own in parts],
+    )
+    for one in fits:
+        if any(one):
+            return [row for row, fit in zip(item.rows, one, strict=True) if fit]
+    labels = ", ".join("/".join(row.label) for row in item.rows)
+    raise ValueError(f"{item.name} has no row that begins with {text!r}; it has {labels}")
 
 
 __all__ = ["EDGE", "FDARN", "FEDVSSL", "FSAR", "ITEMS", "PAPERS", "SCALES", "Outcome", "Paper", "Workbench"]

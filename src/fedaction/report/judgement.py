@@ -33,7 +33,9 @@ def read_judgement(folder: Path, methods: Sequence[str]) -> Judgement:
     split = read_split(folder)
     if not every or not all(courses):
         return Judgement(split=split)
-    budgets: dict[Cost, float] = {by: equal_budget(every, by) for by in COSTS}
+    # How long a run trained may be lost; that is no cost to compare at.
+    known: list[Cost] = [by for by in COSTS if all(course[-1].cost(by) for course in every)]
+    budgets: dict[Cost, float] = {by: equal_budget(every, by) for by in known}
     return Judgement(
         tuple({by: _by_round(own, by) for by in COSTS} for own in courses),
         budgets,

@@ -110,7 +110,8 @@ class Assembly:
         device = choose_device(run.device)
         check_precision(run.precision, device)
         attackers = _attackers(recipe, clients)
-        given, clients = clients, arrange(kind, _flip(recipe, clients, attackers))
+        again = run.statistics == "reestimate"  # from samples of their own, wherever training was
+        given, clients = clients, arrange(kind, _flip(recipe, clients, attackers), keep=again)
         cards = {name: (given[name].info.classes, clients[name].input) for name in sorted(given)}
         described = {name: clients[name].info for name in sorted(clients)}
         method = kind(described.values(), settings)

@@ -58,7 +58,16 @@ _INSTEAD: dict[str, str] = {
     "public": 'each site makes a store of what it has (`fedaction data prepare` or `import`); say data = "store"',
 }
 """What to do about kinds of data that are for simulations."""
-_SIMULATED = ("unseen", "late", "devices", "least_epochs", "report_samples", "feature_missing", "attackers")
+_SIMULATED = (
+    "unseen",
+    "late",
+    "devices",
+    "least_epochs",
+    "report_samples",
+    "feature_missing",
+    "feature_rare",
+    "attackers",
+)
 
 
 def where(data: str, path: str) -> Any:

@@ -173,10 +173,11 @@ def _measure(
         measure = partial(_measure_one, protocols, features, seed, suffix, parts.configuration)
         scores = dict[str, float]()
         for protocol in settings.protocols:
-            measured = dict(parts.of(seed, protocol, partial(measure, protocol)))
-            if by_class := measured.pop(f"{protocol}_recall", None):
-                recalls.setdefault(protocol, []).append(by_class)
-            scores |= measured
+            for name, value in parts.of(seed, protocol, partial(measure, protocol)).items():
+                if name.endswith("_recall"):  # of every class
+                    recalls.setdefault(name.removesuffix("_recall"), []).append(value)
+                else:
+                    scores[name] = value
         if settings.perturb:
             perturbed += map(tuple, parts.of(seed, "perturb", partial(measure, "perturb")))
         seeds[str(seed)] = scores

@@ -63,8 +63,8 @@ class EvaluateSettings(ClipSettings):
     """Probe: learning rate of SGD."""
     probe_milestones: tuple[Share, ...] = (0.6, 0.8)
     """Probe: when it falls to a tenth, as shares of the epochs: of 100 these are epochs 60 and 80."""
-    probe_clips: Literal["fixed", "drawn"] = "fixed"
-    """Probe: on features of the same clips throughout, or (the paper) on clips drawn anew, as in fine-tuning."""
+    probe_clips: Literal["fixed", "drawn", "both"] = "fixed"
+    """Probe: on features of the same clips throughout; or (the paper) on clips drawn anew, as in fine-tuning."""
     probe_standardise: bool = True
     """Probe, fixed clips: features are brought to mean 0 and deviation 1 first, so that one rate fits any scale."""
 

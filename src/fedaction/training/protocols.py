@@ -131,14 +131,17 @@ class Protocols:
     def probe(
         self, features: Features, seed: int, folder: Path, configuration: str, suffix: str = ""
     ) -> dict[str, Any]:
-        """Trains a linear classifier on features of the same clips throughout, or on clips drawn anew."""
-        if self.settings.probe_clips == "drawn":
-            network = Probed(features.backbone, self.classes, self.settings.dropout)
-            accuracy = self._tune(network, features.backbone, seed, folder, configuration, f"probe{suffix}")
-            return name_scores("probe", accuracy)
-        return self._probe_features(features, seed, suffix)
+        """Trains a linear classifier on features of fixed clips, on clips drawn anew ("probe_drawn"), or on each."""
+        kind, scores = self.settings.probe_clips, dict[str, Any]()
+        if kind != "drawn":
+            scores |= name_scores("probe", self._probe_features(features, seed, suffix))
+        if kind != "fixed":
+            network, label = Probed(features.backbone, self.classes, self.settings.dropout), f"probe, drawn{suffix}"
+            accuracy = self._tune(network, features.backbone, seed, folder, configuration, label)
+            scores |= name_scores("probe_drawn", accuracy)
+        return scores
 
-    def _probe_features(self, features: Features, seed: int, suffix: str) -> dict[str, Any]:
+    def _probe_features(self, features: Features, seed: int, suffix: str) -> Accuracy:
         """Trains a linear classifier on features of clips, which are all it sees; nothing is augmented."""
         settings, train, label = self.settings, self.looked_at.train, f"probe{suffix}"
         labels = train.labels.to(self.looked_at.device)
@@ -172,8 +175,7 @@ class Protocols:
             logits = head(test)
         if not bool(logits.isfinite().all()):
             raise ValueError("probe: the classifier diverged; lower probe_lr, or say probe_standardise = true")
-        accuracy = score(logits, self.looked_at.test, settings.video_rule)
-        return name_scores("probe", accuracy)
+        return score(logits, self.looked_at.test, settings.video_rule)
 
     def finetune(
         self, backbone: ResNet3D, seed: int, folder: Path, configuration: str, suffix: str = ""

@@ -44,6 +44,22 @@ def test_missing_classes_are_never_trained_on_and_alone_tested():
             assert absent <= trained and len(tested) > 1
 
 
+def test_rare_classes_keep_so_many_samples_at_each_client_and_are_alone_tested():
+    missing, rare, again, whole = (
+        make_clients(fewer)
+        for fewer in (Fewer(missing={"inertial": 1}), *[Fewer(missing={"inertial": 1}, rare=1)] * 2, Fewer())
+    )
+    for never, rarely, same, everything in zip(missing, rare, again, whole, strict=True):
+        assert rarely.train.x.equal(same.train.x) and rarely.test.y.equal(never.test.y)
+        if never.info.group != "inertial":
+            assert rarely.train.x.equal(everything.train.x)
+            continue
+        (scarce,) = set(never.test.y.tolist())
+        had, kept = (np.bincount(c.train.y, minlength=len(c.info.classes)) for c in (everything, rarely))
+        assert kept[scarce] == 1 < had[scarce] and rarely.info.samples == len(rarely.train)
+        assert [*np.delete(kept, scarce)] == [*np.delete(had, scarce)]
+
+
 @pytest.mark.parametrize(("missing", "said"), [({"audio": 1}, "'audio'"), ({"inertial": 9}, "9 classes are to be")])
 def test_what_cannot_be_missing_is_refused(missing, said):
     with pytest.raises(ValueError, match=said):
@@ -61,6 +77,12 @@ def test_recipe_keys_of_both_sources(tmp_path):
     assert len(set(audio.test.y.tolist())) == 1 and len(audio.train) == 4 and len(inertial.train) == 6
     with pytest.raises(RecipeError, match='write it as "inertial:9"'):
         parse_recipe({**recipe, **values, "feature_missing": ["audio"]})
+    (audio,) = parse_recipe(
+        {**recipe, **values, **keys, "feature_rare": 1, "stage_modalities": ["audio"]}
+    ).source.load(0)
+    assert np.bincount(audio.train.y).tolist().count(1) == 1 and len(audio.train) == 5
+    with pytest.raises(RecipeError, match="feature_rare is of the classes in feature_missing, which names none"):
+        parse_recipe({**recipe, **values, "feature_rare": 1})
     with pytest.raises(ValueError, match="left with 1 training and 0 test samples"):
         stage_features(
             modalities=["audio"],

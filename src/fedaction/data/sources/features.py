@@ -47,6 +47,8 @@ class _Features(SequenceSource):
     """Most training samples of a class at a client, drawn at random; 0: all. Tests stay as they are."""
     feature_missing: tuple[str, ...] = ()
     """As "inertial:9": inertial clients never train on nine classes, drawn at random, and are tested on those."""
+    feature_rare: int = Field(0, ge=0)
+    """Training samples of each class in feature_missing that a client keeps, drawn at random; 0: never seen."""
     feature_cache: str = Field("", json_schema_extra=HOW)
     """Folder where features are kept once made; empty: FEDACTION_CACHE, else ~/.cache/fedaction."""
 
@@ -58,10 +60,16 @@ class _Features(SequenceSource):
                 raise ValueError(f'{word!r} is no modality and number of classes; write it as "inertial:9"')
         return words
 
+    @model_validator(mode="after")
+    def _rare_of_some(self) -> Self:
+        if self.feature_rare and not self.feature_missing:
+            raise ValueError('feature_rare is of the classes in feature_missing, which names none, as "inertial:9"')
+        return self
+
     @property
     def _fewer(self) -> Fewer:
         pairs = (word.split(":") for word in self.feature_missing)
-        return Fewer(self.feature_shots, {modality: int(count) for modality, count in pairs})
+        return Fewer(self.feature_shots, {modality: int(count) for modality, count in pairs}, self.feature_rare)
 
 
 class FeatureSource(_Features, PeopleSource):
