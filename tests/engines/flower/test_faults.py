@@ -357,6 +357,28 @@ def test_one_name_is_one_site_and_changed_data_are_no_site_until_they_are_put_ba
     compare_with_undisturbed(recipe, machine)
 
 
+def test_data_that_change_while_a_site_works_are_noticed_and_forgiven_once_they_are_put_back(paths, tmp_path):
+    recipe = make_recipe(paths, "fsar", local_epochs=EPOCHS, rounds=6, quorum=0.5)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "2")
+        for name in paths:
+            machine.join(name)
+        worker = machine.stop_in_training("gym", 2)
+        frames = paths["gym"] / "frames.npy"
+        whole = frames.read_bytes()
+        frames.write_bytes(whole[:-40] + bytes(40))
+        os.kill(worker, signal.SIGCONT)
+        machine.wait_for_text("gym", "are not those that it joined with")  # the test of round 2, or the next job
+        frames.write_bytes(whole)
+        machine.wait_for_text("gym", "round 6: trained")
+        machine.finish()
+        said = " ".join(machine.read_log("server").split())
+        assert "'gym' could not do it: the data of this site are not those that it joined with" in said
+        assert not machine.read_log("gym").count("the worker has ended")
+    rows = read_rows(machine.run / "metrics.jsonl")
+    assert [row.value for row in rows if row.name == "participants"][-1] == 2
+
+
 def test_what_a_site_starts_ends_with_it_however_early(tmp_path):
     """Else an orphan would hold the place of a site with a key for ever."""
     program = (

@@ -16,10 +16,9 @@ from typing import Any, Protocol
 import torch
 
 from fedaction.data.client import ClientData, ClientInfo
-from fedaction.data.clips.clips import Clips
-from fedaction.data.samples import Samples, in_batches
 from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Front, open_envelope
+from fedaction.engines.flower.held import CHANGED, Held
 from fedaction.engines.flower.install import Install, digest_install
 from fedaction.engines.flower.keep import SiteStore
 from fedaction.engines.flower.limits import Limits
@@ -64,6 +63,14 @@ class Workshop(Protocol):
         """This site's samples, prepared as a recipe says; a ValueError where they do not suit it."""
         ...
 
+    def look(self) -> str:
+        """What can be seen of the files with this site's data, without reading them."""
+        ...
+
+    def fingerprint(self, recipe: Mapping[str, Any]) -> str:
+        """The same as long as the files that a recipe reads have the same contents."""
+        ...
+
     def build(
         self,
         recipe: Mapping[str, Any],
@@ -97,9 +104,13 @@ class _Session:
 
     token: str
     recipe: Mapping[str, Any]
-    data: ClientData
+    held: Held
     store: SiteStore
     work: SiteWork | None = None
+
+    @property
+    def data(self) -> ClientData:
+        return self.held.data
 
 
 class Note(Protocol):
@@ -196,29 +207,31 @@ class Site:
         job = self._read_job(run, _only(parts, 2 if asked.kind == "evaluate" else 1)[0])
         self._take_up(run, asked.basis)
         self._note(round=job.round, busy=asked.kind)
-        if asked.kind == "train":
-            return Envelope(answer, (self._train(run, job, asked.oldest),))
         if asked.kind == "end":
             self._end(run, job, asked.oldest)
             return Envelope(answer)
+        self._check_data(run)
+        if asked.kind == "train":
+            return Envelope(answer, (self._train(run, job, asked.oldest),))
         return Envelope(answer, (self._evaluate(run, job, unpack(Question, parts[1])),))
 
     def _hello(self, asked: Front, parts: Sequence[bytes], answer: Front) -> Envelope:
         """Loads the samples as the run wants them, and says what the server may know of them."""
         recipe = read_recipe_part(_only(parts, 1)[0])
         run = self._run
-        if run is None or run.token != asked.run or run.recipe != recipe:
-            data = self._workshop.load(recipe)
-            data = replace(data, info=replace(data.info, id=self.name))
+        if run is None or run.token != asked.run or run.recipe != recipe or not run.held.is_unchanged():
+            shop = self._workshop
+            held = Held.load(self.name, lambda: shop.load(recipe), shop.look, lambda: shop.fingerprint(recipe))
             self._close()
-            run = self._run = _Session(asked.run, recipe, data, self._store(asked.run))
+            run = self._run = _Session(asked.run, recipe, held, self._store(asked.run))
+            data = run.data
             self._log(f"ready for run {asked.run}: {data.info.samples} training and {len(data.test)} test samples")
         held = run.data.validation
         splits = [name for name, there in (("test", run.data.test), ("validation", held)) if there and len(there)]
         said = {
             "kind": "hello",
             "proof": self._sign(asked.run.encode()),
-            "data": self._sign(_digest(run.data)),
+            "data": self._sign(run.held.digest()),
             "splits": tuple(splits),
             "installed": digest_install(run.store.read_install()),
         }
@@ -247,6 +260,13 @@ class Site:
             f"{run.recipe.get('method')} with {len(members)} sites: {once}each round {len(plan.shared)} tensors "
             f"({plan.traffic:,} bytes) come and go; {len(kept)} tensors stay here"
         )
+
+    def _check_data(self, run: _Session) -> None:
+        """Refuses a job on other data than the site joined with, as the server does with one that starts anew."""
+        unchanged = run.held.is_unchanged()
+        self._note(left_out="" if unchanged else CHANGED)
+        if not unchanged:
+            raise SiteError(CHANGED)
 
     def _check_disk(self, leaves: Mapping[str, Leaf], kept: Sequence[str]) -> None:
         """Refuses a run that the disk has no room for, before there is work to lose."""
@@ -370,20 +390,3 @@ def _read_key(path: Path) -> bytes:
     if len(key) != 32:
         raise SiteError(f"{path} is no site key: it has {len(key)} bytes, not 32")
     return key
-
-
-def _digest(data: ClientData) -> bytes:
-    """A digest of everything that a client has; signed with the site's secret before it goes anywhere."""
-    digest = hashlib.sha256(repr(data.info).encode())
-
-    def add(samples: Samples) -> None:
-        digest.update(samples.labels.numpy().tobytes())
-        if isinstance(samples, Clips) and samples.digest:  # of the files: names, sizes, first frames
-            digest.update(samples.digest.encode())
-            return
-        for x in in_batches(samples, 256) if samples.resident else ():  # to decode all of a site's video takes hours
-            digest.update(x.contiguous().cpu().numpy().tobytes())
-
-    for part in (data.train, data.test, *([data.validation] if data.validation is not None else [])):
-        add(part)
-    return digest.digest()
