@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,13 +19,15 @@ from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Front, open_envelope
 from fedaction.engines.flower.held import CHANGED, Held
 from fedaction.engines.flower.install import Install, digest_install
-from fedaction.engines.flower.keep import SiteStore
+from fedaction.engines.flower.keep import SiteStore, read_site_key
+from fedaction.engines.flower.leaving import say_leaving
 from fedaction.engines.flower.limits import Limits
 from fedaction.engines.flower.members import read_members
 from fedaction.engines.messages import MOST_BYTES, pack, unpack
 from fedaction.engines.store import LocalState
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Question
-from fedaction.federation.files import free_bytes, write_atomically
+from fedaction.federation.files import free_bytes
+from fedaction.federation.pace import Pace
 from fedaction.federation.processes import is_out_of_memory
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job
@@ -107,6 +108,7 @@ class _Session:
     held: Held
     store: SiteStore
     work: SiteWork | None = None
+    pace: Pace | None = None
 
     @property
     def data(self) -> ClientData:
@@ -154,7 +156,7 @@ class Site:
             raise SiteError(f"a site cannot report {unknown[0]!r}; there are {', '.join(REPORTS)}")
         self.name, self._folder, self._workshop, self._log, self._note = name, folder, workshop, log, note
         self._reports, self._limits = frozenset(reports), limits
-        self._key = _read_key(folder / "site.key")
+        self._key = read_site_key(folder / "site.key")
         self._run: _Session | None = None
 
     def answer(self, content: bytes) -> bytes:
@@ -255,11 +257,10 @@ class Site:
         run.work, plan = work, work.method.plan(work.method.clients[self.name])
         kept = [name for name, scope in plan.scopes.items() if scope is Scope.LOCAL]
         self._check_disk(plan.leaves, kept)
-        once = f"{tree_bytes(install.tensors):,} bytes came once; " if install.tensors else ""
-        self._log(
-            f"{run.recipe.get('method')} with {len(members)} sites: {once}each round {len(plan.shared)} tensors "
-            f"({plan.traffic:,} bytes) come and go; {len(kept)} tensors stay here"
-        )
+        rounds = int(run.recipe.get("rounds", 0))
+        self._log(f"{run.recipe.get('method')} with {len(members)} sites, {rounds} rounds")
+        for line in say_leaving(plan, run.data, self._reports, tree_bytes(install.tensors)):
+            self._log(line)
 
     def _check_data(self, run: _Session) -> None:
         """Refuses a job on other data than the site joined with, as the server does with one that starts anew."""
@@ -319,14 +320,17 @@ class Site:
     def _train(self, run: _Session, job: Job, oldest: int) -> bytes:
         assert run.work is not None
         engine = run.work.engine
-        self._log(f"round {job.round}: training from version {job.version}")
+        rounds = int(run.recipe.get("rounds", 0))
+        pace = run.pace = run.pace or Pace(job.round - 1, rounds)
+        self._log(f"round {job.round} of {rounds}: training from version {job.version}")
         (update,) = engine.train([job])
         kept = engine.store.pending(self.name)
         run.store.forget(oldest)  # first: a full disk may then have room
         if kept and not update.fault:
             run.store.write(job.occasion, kept)  # before the update leaves: what is combined must not be lost
         engine.drop([self.name])
-        self._log(f"round {job.round}: trained")
+        pace.advance(job.round)
+        self._log(", ".join(filter(None, [f"round {job.round} of {rounds}: trained", pace.say_left()])))
         return pack(update if "training" in self._reports else replace(update, metrics={}))
 
     def _evaluate(self, run: _Session, job: Job, question: Question) -> bytes:
@@ -379,14 +383,3 @@ def _only(parts: Sequence[bytes], count: int) -> Sequence[bytes]:
     if len(parts) != count:
         raise EnvelopeError(f"a message has {len(parts)} parts; expected {count}")
     return parts
-
-
-def _read_key(path: Path) -> bytes:
-    """The site's own secret, drawn the first time."""
-    if not path.exists():
-        write_atomically(path, secrets.token_bytes(32))
-        path.chmod(0o600)
-    key = path.read_bytes()
-    if len(key) != 32:
-        raise SiteError(f"{path} is no site key: it has {len(key)} bytes, not 32")
-    return key
