@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FLOWER := .venv-flower
+FLOWER_TESTS ?= tests/engines/flower
 # Threads would nest: the engine runs one worker per core, each with one thread.
 export OMP_NUM_THREADS ?= 1
 # Processes that run the tests.
 WORKERS ?= 2
 
-.PHONY: demo test coverage arithmetic lint docs bench clean install
+.PHONY: flower demo test coverage arithmetic lint docs bench clean install
 .DEFAULT_GOAL := help
 
 help:
@@ -15,19 +17,36 @@ help:
 	@echo "make test    run the tests"
 	@echo "make coverage  the same, with the share of lines that they reach"
 	@echo "make arithmetic  engines, methods and tests of networks on the plainest arithmetic a processor can have"
+	@echo "make flower  the tests of sites of their own, slow ones too, with Flower in an environment of its own (an hour)"
 	@echo "make lint    ruff, pyright, import contracts"
 	@echo "make docs    run every code block in the docs and the README"
 	@echo "make bench   measure the engines against a bare PyTorch loop"
 	@echo "make clean   remove the virtual environment and caches"
 
+define check_python
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "fedaction needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+endef
+
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "fedaction needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(check_python)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
 install: $(VENV)/.installed
+
+# Flower pins versions that the other extras need not have, so it is not in the environment of `make test`.
+$(FLOWER)/.installed: pyproject.toml constraints.txt
+	$(check_python)
+	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[video,flower]' pytest \
+		'flwr[simulation]'
+	@touch $@
+
+# The tutorial of docs/sites.md as it is written, and every fault with real processes, on loopback.
+flower: $(FLOWER)/.installed
+	$(FLOWER)/bin/python -m pytest $(FLOWER_TESTS)
 
 demo: install
 	$(BIN)/fedaction run fsar/demo
@@ -59,4 +78,4 @@ bench: install
 	$(BIN)/fedaction bench engines --clients 20
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .coverage build dist src/*.egg-info
+	rm -rf $(VENV) $(FLOWER) .pytest_cache .ruff_cache .coverage build dist src/*.egg-info

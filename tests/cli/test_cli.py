@@ -22,10 +22,10 @@ from typer.testing import CliRunner
 from fedaction import __version__
 from fedaction.cli import app
 from fedaction.cli.common import Bar
-from fedaction.cli.pace import Pace, say_duration
 from fedaction.cli.results import result_tables
 from fedaction.federation.files import LOCK, read_sealed_json
 from fedaction.federation.order import natural_key, order_names
+from fedaction.federation.pace import Pace, say_duration
 from fedaction.federation.progress import Quiet, tell_of
 from fedaction.federation.recipes import PACKAGED
 from fedaction.runs.metrics import read_rows

@@ -28,8 +28,9 @@ from rich.progress import (
 from rich.table import Column, Table
 from typer.core import TyperCommand, TyperGroup
 
-from fedaction.cli.pace import Pace, TimeLeftColumn
+from fedaction.cli.pace import TimeLeftColumn
 from fedaction.federation.files import take_folder
+from fedaction.federation.pace import Pace
 from fedaction.federation.processes import is_out_of_memory
 from fedaction.federation.progress import CONTROLS, DATA
 from fedaction.federation.words import is_text, quote

@@ -125,7 +125,8 @@ def _say_what_leaves(data: Path, name: str, told: tuple[str, ...]) -> None:
         f"  once: its name, what recorded it, its classes ({', '.join(held.classes)}), shape and number of samples",
         err,
     )
-    say("  each round: the tensors that the run's method shares (how many bytes is said when it begins)", err)
+    say("  each round: the tensors that the run's method shares", err)
+    say("  (the bytes of these, and of a report, are said when the run begins, before the first round)", err)
     for word in told:
         say(f"  {word}: {REPORTS[word]}", err)
     if cut := [word for word in REPORTS if word not in told]:

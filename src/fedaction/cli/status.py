@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from fedaction.cli.common import JsonFlag, exit_on_refusal, out
-from fedaction.cli.pace import say_duration
 from fedaction.engines.flower.status import (
     CONTACT,
     JOIN,
@@ -29,6 +28,7 @@ from fedaction.engines.flower.status import (
     read_record,
 )
 from fedaction.federation.order import natural_key
+from fedaction.federation.pace import say_duration
 from fedaction.federation.words import amount, quote
 
 _ROLL = "sites.json"  # what makes a directory that of a served run: `runs.remote.ROLL`

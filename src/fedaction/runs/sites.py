@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.files import look_over
 from fedaction.data.holdings import suits
 from fedaction.data.sources import SOURCES
 from fedaction.data.sources.video import VideoSource
@@ -156,6 +157,15 @@ class SiteWorkshop:
         if not recipe.get(_MODEL):  # which says how large the network is, and comes later
             self._method(parsed, [data.info], Install())
         return data
+
+    def look(self) -> str:
+        """See `Workshop.look`."""
+        return look_over(self.path)
+
+    def fingerprint(self, recipe: Mapping[str, Any]) -> str:
+        """See `Workshop.fingerprint`: wherever the data lie."""
+        parsed = self.read(recipe)
+        return " ".join(parsed.source.fingerprint(split_seed(parsed)).values())
 
     def build(
         self,

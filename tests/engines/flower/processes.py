@@ -45,7 +45,7 @@ class Machine:
         """
         self.folder, self.paths, self.port, self.keys = folder, paths, free_port(), keys
         self.host, self.environment = host, dict(environment or {})
-        self.run = folder / "run"
+        self.run, self.rounds = folder / "run", recipe.run.rounds
         self._old = 0  # lines of news from before the server was started last
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         (folder / "recipe.toml").write_text(to_toml(recipe.flat()))
@@ -144,10 +144,11 @@ class Machine:
 
     def stop_in_training(self, name: str, round: int) -> int:
         """Pauses a site's worker in the middle of a round's training; its process id."""
-        self.wait_for_text(name, f"round {round}: training")
+        begun = f"round {round} of {self.rounds}: train"
+        self.wait_for_text(name, f"{begun}ing")
         pid = self.find_child(name, "worker")
         os.kill(pid, signal.SIGSTOP)
-        assert f"round {round}: trained" not in self.read_log(name), "it was too quick; give it more epochs"
+        assert f"{begun}ed" not in self.read_log(name), "it was too quick; give it more epochs"
         return pid
 
     def news(self) -> list[dict[str, Any]]:

@@ -161,7 +161,9 @@ def test_a_site_that_is_paused_and_then_goes_on_is_asked_again(paths, tmp_path):
         os.kill(node, signal.SIGCONT)
         machine.finish()
         assert machine.find_child("gym", "supernode") == node and come_back(machine, "gym") == 1
-        assert machine.read_log("gym").count("round 2: trained") == 2  # the first answer came too late for anybody
+        assert (
+            machine.read_log("gym").count("round 2 of 3: trained") == 2
+        )  # the first answer came too late for anybody
     compare_with_undisturbed(recipe, machine)
 
 
@@ -254,11 +256,11 @@ def test_a_site_that_is_late_is_left_out_of_that_round_and_its_answer_of_all_oth
         for name in paths:
             machine.join(name)
         worker = machine.stop_in_training("gym", 2)
-        machine.wait_for_text("clinic", "round 3: trained")
+        machine.wait_for_text("clinic", "round 3 of 4: trained")
         assert machine.read_log("gym").count("trained") == 1
         os.kill(worker, signal.SIGCONT)  # it ends its job of round 2 now, and is then in time for that of round 3
         machine.finish()
-        assert machine.read_log("gym").count("round 2: trained") == 1  # in vain
+        assert machine.read_log("gym").count("round 2 of 4: trained") == 1  # in vain
     assert any("'gym' did not answer within 40 s" in line["text"] for line in machine.news())
     lost = compare_with_deaf(recipe, machine)
     assert ("gym", 2) in lost and ("gym", 4) not in lost
@@ -355,6 +357,28 @@ def test_one_name_is_one_site_and_changed_data_are_no_site_until_they_are_put_ba
         assert come_back(machine, "gym") == 1
         assert "put them back as they were" in " ".join(machine.read_log("server").split())
     compare_with_undisturbed(recipe, machine)
+
+
+def test_data_that_change_while_a_site_works_are_noticed_and_forgiven_once_they_are_put_back(paths, tmp_path):
+    recipe = make_recipe(paths, "fsar", local_epochs=EPOCHS, rounds=6, quorum=0.5)
+    with Machine(tmp_path, paths, recipe) as machine:
+        machine.serve("--sites", "2")
+        for name in paths:
+            machine.join(name)
+        worker = machine.stop_in_training("gym", 2)
+        frames = paths["gym"] / "frames.npy"
+        whole = frames.read_bytes()
+        frames.write_bytes(whole[:-40] + bytes(40))
+        os.kill(worker, signal.SIGCONT)
+        machine.wait_for_text("gym", "are not those that it joined with")  # the test of round 2, or the next job
+        frames.write_bytes(whole)
+        machine.wait_for_text("gym", "round 6 of 6: trained")
+        machine.finish()
+        said = " ".join(machine.read_log("server").split())
+        assert "'gym' could not do it: the data of this site are not those that it joined with" in said
+        assert not machine.read_log("gym").count("the worker has ended")
+    rows = read_rows(machine.run / "metrics.jsonl")
+    assert [row.value for row in rows if row.name == "participants"][-1] == 2
 
 
 def test_what_a_site_starts_ends_with_it_however_early(tmp_path):

@@ -59,7 +59,8 @@ def test_real_sites_come_to_the_simulated_run(tmp_path, data, method):
     result = json.loads((machine.run / "result.json").read_text())
     assert result["engine"] == "flower" and set(result["clients"]) == set(paths)
     said = (tmp_path / f"{min(paths)}.log").read_text()
-    assert "leaves this site" in said and "bytes) come and go" in said
+    assert "leaves this site, for the server" in said and f"of {recipe.run.rounds}: trained" in said
+    assert said.index(" bytes), and numbers of training") < said.index("round 1 of ")
 
 
 def test_frozen_stages_of_a_model_file_go_to_real_sites_once(tmp_path):

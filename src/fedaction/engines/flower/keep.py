@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from pathlib import Path
 
 from fedaction.engines.messages import Message, MessageError
@@ -87,3 +88,14 @@ class SiteStore:
 
     def _path(self, job: int) -> Path:
         return self._folder / f"job-{job:09d}.kept"
+
+
+def read_site_key(path: Path) -> bytes:
+    """The site's own secret, drawn the first time."""
+    if not path.exists():
+        write_atomically(path, secrets.token_bytes(32))
+        path.chmod(0o600)
+    key = path.read_bytes()
+    if len(key) != 32:
+        raise LostError(f"{path} is no site key: it has {len(key)} bytes, not 32")
+    return key

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,18 +15,19 @@ from typing import Any, Protocol
 import torch
 
 from fedaction.data.client import ClientData, ClientInfo
-from fedaction.data.clips.clips import Clips
-from fedaction.data.samples import Samples, in_batches
 from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Front, open_envelope
+from fedaction.engines.flower.held import CHANGED, Held
 from fedaction.engines.flower.install import Install, digest_install
-from fedaction.engines.flower.keep import SiteStore
+from fedaction.engines.flower.keep import SiteStore, read_site_key
+from fedaction.engines.flower.leaving import say_leaving
 from fedaction.engines.flower.limits import Limits
 from fedaction.engines.flower.members import read_members
 from fedaction.engines.messages import MOST_BYTES, pack, unpack
 from fedaction.engines.store import LocalState
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Question
-from fedaction.federation.files import free_bytes, write_atomically
+from fedaction.federation.files import free_bytes
+from fedaction.federation.pace import Pace
 from fedaction.federation.processes import is_out_of_memory
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job
@@ -64,6 +64,14 @@ class Workshop(Protocol):
         """This site's samples, prepared as a recipe says; a ValueError where they do not suit it."""
         ...
 
+    def look(self) -> str:
+        """What can be seen of the files with this site's data, without reading them."""
+        ...
+
+    def fingerprint(self, recipe: Mapping[str, Any]) -> str:
+        """The same as long as the files that a recipe reads have the same contents."""
+        ...
+
     def build(
         self,
         recipe: Mapping[str, Any],
@@ -97,9 +105,14 @@ class _Session:
 
     token: str
     recipe: Mapping[str, Any]
-    data: ClientData
+    held: Held
     store: SiteStore
     work: SiteWork | None = None
+    pace: Pace | None = None
+
+    @property
+    def data(self) -> ClientData:
+        return self.held.data
 
 
 class Note(Protocol):
@@ -143,7 +156,7 @@ class Site:
             raise SiteError(f"a site cannot report {unknown[0]!r}; there are {', '.join(REPORTS)}")
         self.name, self._folder, self._workshop, self._log, self._note = name, folder, workshop, log, note
         self._reports, self._limits = frozenset(reports), limits
-        self._key = _read_key(folder / "site.key")
+        self._key = read_site_key(folder / "site.key")
         self._run: _Session | None = None
 
     def answer(self, content: bytes) -> bytes:
@@ -196,29 +209,31 @@ class Site:
         job = self._read_job(run, _only(parts, 2 if asked.kind == "evaluate" else 1)[0])
         self._take_up(run, asked.basis)
         self._note(round=job.round, busy=asked.kind)
-        if asked.kind == "train":
-            return Envelope(answer, (self._train(run, job, asked.oldest),))
         if asked.kind == "end":
             self._end(run, job, asked.oldest)
             return Envelope(answer)
+        self._check_data(run)
+        if asked.kind == "train":
+            return Envelope(answer, (self._train(run, job, asked.oldest),))
         return Envelope(answer, (self._evaluate(run, job, unpack(Question, parts[1])),))
 
     def _hello(self, asked: Front, parts: Sequence[bytes], answer: Front) -> Envelope:
         """Loads the samples as the run wants them, and says what the server may know of them."""
         recipe = read_recipe_part(_only(parts, 1)[0])
         run = self._run
-        if run is None or run.token != asked.run or run.recipe != recipe:
-            data = self._workshop.load(recipe)
-            data = replace(data, info=replace(data.info, id=self.name))
+        if run is None or run.token != asked.run or run.recipe != recipe or not run.held.is_unchanged():
+            shop = self._workshop
+            held = Held.load(self.name, lambda: shop.load(recipe), shop.look, lambda: shop.fingerprint(recipe))
             self._close()
-            run = self._run = _Session(asked.run, recipe, data, self._store(asked.run))
+            run = self._run = _Session(asked.run, recipe, held, self._store(asked.run))
+            data = run.data
             self._log(f"ready for run {asked.run}: {data.info.samples} training and {len(data.test)} test samples")
         held = run.data.validation
         splits = [name for name, there in (("test", run.data.test), ("validation", held)) if there and len(there)]
         said = {
             "kind": "hello",
             "proof": self._sign(asked.run.encode()),
-            "data": self._sign(_digest(run.data)),
+            "data": self._sign(run.held.digest()),
             "splits": tuple(splits),
             "installed": digest_install(run.store.read_install()),
         }
@@ -242,11 +257,17 @@ class Site:
         run.work, plan = work, work.method.plan(work.method.clients[self.name])
         kept = [name for name, scope in plan.scopes.items() if scope is Scope.LOCAL]
         self._check_disk(plan.leaves, kept)
-        once = f"{tree_bytes(install.tensors):,} bytes came once; " if install.tensors else ""
-        self._log(
-            f"{run.recipe.get('method')} with {len(members)} sites: {once}each round {len(plan.shared)} tensors "
-            f"({plan.traffic:,} bytes) come and go; {len(kept)} tensors stay here"
-        )
+        rounds = int(run.recipe.get("rounds", 0))
+        self._log(f"{run.recipe.get('method')} with {len(members)} sites, {rounds} rounds")
+        for line in say_leaving(plan, run.data, self._reports, tree_bytes(install.tensors)):
+            self._log(line)
+
+    def _check_data(self, run: _Session) -> None:
+        """Refuses a job on other data than the site joined with, as the server does with one that starts anew."""
+        unchanged = run.held.is_unchanged()
+        self._note(left_out="" if unchanged else CHANGED)
+        if not unchanged:
+            raise SiteError(CHANGED)
 
     def _check_disk(self, leaves: Mapping[str, Leaf], kept: Sequence[str]) -> None:
         """Refuses a run that the disk has no room for, before there is work to lose."""
@@ -299,14 +320,17 @@ class Site:
     def _train(self, run: _Session, job: Job, oldest: int) -> bytes:
         assert run.work is not None
         engine = run.work.engine
-        self._log(f"round {job.round}: training from version {job.version}")
+        rounds = int(run.recipe.get("rounds", 0))
+        pace = run.pace = run.pace or Pace(job.round - 1, rounds)
+        self._log(f"round {job.round} of {rounds}: training from version {job.version}")
         (update,) = engine.train([job])
         kept = engine.store.pending(self.name)
         run.store.forget(oldest)  # first: a full disk may then have room
         if kept and not update.fault:
             run.store.write(job.occasion, kept)  # before the update leaves: what is combined must not be lost
         engine.drop([self.name])
-        self._log(f"round {job.round}: trained")
+        pace.advance(job.round)
+        self._log(", ".join(filter(None, [f"round {job.round} of {rounds}: trained", pace.say_left()])))
         return pack(update if "training" in self._reports else replace(update, metrics={}))
 
     def _evaluate(self, run: _Session, job: Job, question: Question) -> bytes:
@@ -359,31 +383,3 @@ def _only(parts: Sequence[bytes], count: int) -> Sequence[bytes]:
     if len(parts) != count:
         raise EnvelopeError(f"a message has {len(parts)} parts; expected {count}")
     return parts
-
-
-def _read_key(path: Path) -> bytes:
-    """The site's own secret, drawn the first time."""
-    if not path.exists():
-        write_atomically(path, secrets.token_bytes(32))
-        path.chmod(0o600)
-    key = path.read_bytes()
-    if len(key) != 32:
-        raise SiteError(f"{path} is no site key: it has {len(key)} bytes, not 32")
-    return key
-
-
-def _digest(data: ClientData) -> bytes:
-    """A digest of everything that a client has; signed with the site's secret before it goes anywhere."""
-    digest = hashlib.sha256(repr(data.info).encode())
-
-    def add(samples: Samples) -> None:
-        digest.update(samples.labels.numpy().tobytes())
-        if isinstance(samples, Clips) and samples.digest:  # of the files: names, sizes, first frames
-            digest.update(samples.digest.encode())
-            return
-        for x in in_batches(samples, 256) if samples.resident else ():  # to decode all of a site's video takes hours
-            digest.update(x.contiguous().cpu().numpy().tobytes())
-
-    for part in (data.train, data.test, *([data.validation] if data.validation is not None else [])):
-        add(part)
-    return digest.digest()
