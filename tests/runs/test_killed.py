@@ -79,7 +79,7 @@ def command(name: str, given: Path, out: Path) -> list[Any]:
 
 
 # How far a command gets before it is killed, the first time, and how much further each time after.
-QUICK = [("distil", 20, 40), ("evaluate", 4, 35), ("import skeletons", 1, 4)]
+QUICK = [("distil", 20, 40), ("evaluate", 4, 12), ("import skeletons", 1, 4)]
 EVERY = [
     ("distil", 1, 2),
     ("evaluate", 1, 2),

@@ -20,14 +20,13 @@ from fedaction.federation.processes import refuse_in_import
 
 
 @contextmanager
-def open_atomically(path: Path, make_folder: bool = True) -> Generator[BinaryIO]:
+def open_atomically(path: Path) -> Generator[BinaryIO]:
     """A file to write beside, which is flushed to disk and then renamed to its place.
 
     A reader, or a run after a crash, never sees half of it; where writing fails, nothing has changed, and the error
-    names the file. `make_folder`: whether the folder that it is to be in is made where it is not there.
+    names the file.
     """
-    if make_folder:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with name_file(path):
@@ -51,9 +50,9 @@ def name_file(path: Path) -> Generator[None]:
         raise
 
 
-def write_atomically(path: Path, content: bytes, make_folder: bool = True) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """A file's content, whole or not at all; see `open_atomically`."""
-    with open_atomically(path, make_folder) as file:
+    with open_atomically(path) as file:
         file.write(content)
 
 
@@ -73,17 +72,81 @@ def is_empty(folder: Path) -> bool:
 def lock_folder(folder: Path) -> Generator[None]:
     """Keeps a second process out of a folder; however the first one ends, the folder is free again.
 
-    The lock is the operating system's, on the folder's file `LOCK`.
+    The lock is the operating system's, on the folder's file `LOCK`. The folder is held, too; see `hold_folder`.
     """
     lock = FileLock(folder / LOCK)
+    with hold_folder(folder):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise ValueError(f"{folder} is being written by another process; wait for it, or stop it") from None
+        try:
+            _check_held(folder)
+            yield
+        finally:
+            lock.release()
+
+
+_held: dict[Path, int] = {}
+"""The folders that this process holds, each open: as long as it is, no other folder gets its number on the disk."""
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Generator[None]:
+    """While the block works in a folder: where somebody removes, moves or replaces it, the work ends.
+
+    Nothing is written where the folder was, nor is it made anew (`make_folder`), and whatever can then not be done
+    becomes one error, which says what has happened.
+    """
+    if os.name == "nt":  # which opens no folders; nor does it let one be moved while a file in it is open
+        yield
+        return
+    outer = _held.get(folder)
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(f"{folder} is being written by another process; wait for it, or stop it") from None
+        _held[folder] = number = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        raise _gone(folder) from None
     try:
         yield
+    except (OSError, ValueError):
+        _check_held(folder)
+        raise
     finally:
-        lock.release()
+        os.close(number)
+        if outer is None:
+            del _held[folder]
+        else:
+            _held[folder] = outer
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it; but none that this process holds (`hold_folder`), if that has gone."""
+    places = (folder, *folder.parents)
+    held = next((place for place in places if place in _held), None)
+    if held is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return
+    _check_held(held)
+    for place in reversed(places[: places.index(held)]):
+        if not place.is_dir():
+            place.mkdir(exist_ok=True)
+
+
+def _check_held(folder: Path) -> None:
+    if folder in _held:
+        try:
+            same = os.path.samestat(folder.stat(), os.fstat(_held[folder]))
+        except OSError:
+            same = False
+        if not same:
+            raise _gone(folder)
+
+
+def _gone(folder: Path) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"{folder} is not there any more: somebody has removed, moved or replaced it while it was being written. "
+        "What is elsewhere now is as the last checkpoint left it"
+    )
 
 
 def remove_partial(folder: Path) -> None:
