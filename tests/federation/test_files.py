@@ -1,3 +1,4 @@
+import fcntl
 import os
 import shutil
 import subprocess
@@ -97,3 +98,27 @@ def test_what_fails_in_a_folder_that_has_gone_says_that_it_has(tmp_path):
         raise ValueError("checkpoint 'best' is damaged")
     with pytest.raises(FileNotFoundError, match="is not there any more"), lock_folder(tmp_path / "run"):
         pass
+
+
+def test_what_a_killed_writer_of_a_file_left_goes_when_it_is_written_again(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    path = tmp_path / "small.toml"
+    theirs = tmp_path / f".small.toml.{ended.pid}.part"
+    others = [
+        tmp_path / f".small.toml.{os.getppid()}.part",  # of a process that is still there
+        tmp_path / f".small.toml.old.{ended.pid}.part",  # of another file
+        tmp_path / ".small.toml.backup.part",
+        tmp_path / f"small.toml.{ended.pid}.part",
+    ]
+    for left in (theirs, *others):
+        left.write_text("half")
+    write_atomically(path, b"whole")
+    assert {*tmp_path.iterdir()} == {path, *others}
+    theirs.write_text("half")
+    with theirs.open("rb") as file:  # of a writer elsewhere, whose number means nothing here
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write_atomically(path, b"again")
+        assert theirs.exists()
+    write_atomically(path, b"again")
+    assert not theirs.exists() and path.read_bytes() == b"again"

@@ -7,7 +7,8 @@ file whose path contains a text: `{"argv": [...], "errors": FILE, "output": FILE
 Or, in the place of `die`: `"signal": [TEXT, N, SIGNAL]`, another signal at such an instant; `"fail": [TEXT, N,
 ERRNO]`, the operating system refuses the n-th change and all after it; `"move": [TEXT, N, FOLDER, OTHER]`, the
 folder gets another name right before the n-th change, or before the first one after it that finds the folder;
-`"limits": {"RLIMIT_AS": BYTES}`; `"backwards": true`, the machine's clock goes back by a minute whenever it is asked.
+`"limits": {"RLIMIT_AS": BYTES}`; `"environment": {NAME: VALUE}`; `"backwards": true`, the machine's clock goes back
+by a minute whenever it is asked.
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def carry_out(task: dict[str, Any]) -> None:
 
     for stream, name in ((1, "output"), (2, "errors")):
         os.dup2(os.open(task[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    os.environ.update(task.get("environment", {}))
     if task["die"]:
         die_before(*task["die"])
     if task.get("signal"):

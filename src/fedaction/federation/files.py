@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Generator, Mapping
@@ -16,7 +17,12 @@ from typing import Any, BinaryIO, cast
 from filelock import FileLock, Timeout
 
 from fedaction.federation.outside import parse_json, read_text
-from fedaction.federation.processes import refuse_in_import
+from fedaction.federation.processes import has_ended, refuse_in_import
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 @contextmanager
@@ -24,19 +30,44 @@ def open_atomically(path: Path) -> Generator[BinaryIO]:
     """A file to write beside, which is flushed to disk and then renamed to its place.
 
     A reader, or a run after a crash, never sees half of it; where writing fails, nothing has changed, and the error
-    names the file.
+    names the file. What writers of the same file that were killed have left is removed first.
     """
     make_folder(path.parent)
+    if not any(folder in _held for folder in path.parents):  # there it was done when the folder was locked
+        _remove_leftovers(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with name_file(path):
             with beside.open("wb") as file:
+                _lock_file(file)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Removes what writers of one file left that were killed: their processes are gone, and nobody has it locked."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.(\d{{1,9}})\.part")
+    with suppress(OSError):  # a folder that may not be listed can still be written to
+        for entry in os.scandir(path.parent):
+            if (left := name.fullmatch(entry.name)) and has_ended(int(left[1])):
+                with suppress(OSError), open(entry.path, "rb") as file:
+                    if _lock_file(file):
+                        os.unlink(entry.path)
+
+
+def _lock_file(file: BinaryIO) -> bool:
+    """Locks a file that is being written; whether that could be done. Processes of another machine see only this."""
+    if fcntl is None:  # on Windows, where a file that is open cannot be removed
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
