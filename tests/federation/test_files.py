@@ -1,10 +1,19 @@
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
 
-from fedaction.federation.files import lock_folder, read_json, remove_partial, write_atomically
+from fedaction.federation.files import (
+    hold_folder,
+    lock_folder,
+    make_folder,
+    read_json,
+    remove_partial,
+    write_atomically,
+)
 
 
 def test_a_second_writer_is_kept_out_until_the_first_is_gone(tmp_path):
@@ -57,3 +66,59 @@ def test_broken_json_is_named(tmp_path):
     (tmp_path / "result.json").write_text("{")
     with pytest.raises(ValueError, match=r"result\.json is not valid JSON"):
         read_json(tmp_path / "result.json")
+
+
+@pytest.mark.parametrize("how", ["moved", "removed", "replaced"])
+def test_a_folder_that_is_held_is_not_made_anew(tmp_path, how):
+    folder = tmp_path / "run"
+    make_folder(folder / "models")
+    with pytest.raises(FileNotFoundError, match="run is not there any more: somebody has"), hold_folder(folder):
+        write_atomically(folder / "models" / "deep" / "a", b"a")
+        folder.rename(tmp_path / "elsewhere")
+        if how != "moved":
+            shutil.rmtree(tmp_path / "elsewhere")
+        if how == "replaced":
+            folder.mkdir()
+        write_atomically(folder / "models" / "deep" / "b", b"b")
+    assert not list(tmp_path.rglob("run/*")) and folder.exists() == (how == "replaced")
+    make_folder(folder / "models")  # by somebody who does not hold it
+
+
+def test_what_fails_in_a_folder_that_has_gone_says_that_it_has(tmp_path):
+    make_folder(tmp_path / "run" / "seeds" / "1")
+
+    def work() -> None:
+        with hold_folder(tmp_path / "run"), hold_folder(tmp_path / "run" / "seeds" / "1"):
+            (tmp_path / "run").rename(tmp_path / "elsewhere")
+            raise ValueError("checkpoint 'best' is damaged")
+
+    with pytest.raises(FileNotFoundError, match=r"/run is not there any more"):
+        work()
+    with pytest.raises(ValueError, match="damaged"), hold_folder(tmp_path):
+        raise ValueError("checkpoint 'best' is damaged")
+    with pytest.raises(FileNotFoundError, match="is not there any more"), lock_folder(tmp_path / "run"):
+        pass
+
+
+def test_what_a_killed_writer_of_a_file_left_goes_when_it_is_written_again(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    path = tmp_path / "small.toml"
+    theirs = tmp_path / f".small.toml.{ended.pid}.part"
+    others = [
+        tmp_path / f".small.toml.{os.getppid()}.part",  # of a process that is still there
+        tmp_path / f".small.toml.old.{ended.pid}.part",  # of another file
+        tmp_path / ".small.toml.backup.part",
+        tmp_path / f"small.toml.{ended.pid}.part",
+    ]
+    for left in (theirs, *others):
+        left.write_text("half")
+    write_atomically(path, b"whole")
+    assert {*tmp_path.iterdir()} == {path, *others}
+    theirs.write_text("half")
+    with theirs.open("rb") as file:  # of a writer elsewhere, whose number means nothing here
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write_atomically(path, b"again")
+        assert theirs.exists()
+    write_atomically(path, b"again")
+    assert not theirs.exists() and path.read_bytes() == b"again"

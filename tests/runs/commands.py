@@ -10,10 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
 from typing import Any
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 KILLED = -signal.SIGKILL
+LIMIT = 400
+"""Seconds that a command may take, also on a machine that does much else; most take one."""
 
 
 def waits_for(happened: Callable[[], bool], what: str, seconds: float = 60, pause: float = 0.001) -> None:
@@ -31,6 +35,8 @@ class Launcher:
         self._process = subprocess.Popen(
             [sys.executable, str(LAUNCHER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        self._answers: Queue[str] = Queue()
+        Thread(target=self._listen, daemon=True).start()
 
     def start(self, *argv: str | Path, die: tuple[str, int] | None = None, **more: Any) -> int:
         """Begins a command; gives its process id. `more`: what else the launcher may be told."""
@@ -60,13 +66,33 @@ class Launcher:
         """Ends the launcher, and a command that a test which failed has left."""
         if self._child:
             os.kill(self._child, signal.SIGKILL)
-        self._process.communicate(timeout=60)
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+    def _listen(self) -> None:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            self._answers.put(line)
+        self._answers.put("")
 
     def _answer(self) -> int:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
+        try:
+            line = self._answers.get(timeout=LIMIT)
+        except Empty:
+            if self._child:
+                os.kill(self._child, signal.SIGKILL)
+                self._answers.get(timeout=60)  # so that the next command gets its own
+                self._child = 0
+            else:
+                self._process.kill()
+            raise AssertionError(f"a command took more than {LIMIT} s; so far it said: {self.said()}") from None
         assert line, "the launcher is gone"
         return int(line)
+
+
+def is_stopped(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -5,8 +5,10 @@ its exit status when it ends. A command can be told to kill itself, with SIGKILL
 file whose path contains a text: `{"argv": [...], "errors": FILE, "output": FILE, "die": [TEXT, N] or null}`.
 
 Or, in the place of `die`: `"signal": [TEXT, N, SIGNAL]`, another signal at such an instant; `"fail": [TEXT, N,
-ERRNO]`, the operating system refuses the n-th change and all after it; `"limits": {"RLIMIT_AS": BYTES}`;
-`"backwards": true`, the machine's clock goes back by a minute whenever it is asked.
+ERRNO]`, the operating system refuses the n-th change and all after it; `"move": [TEXT, N, FOLDER, OTHER]`, the
+folder gets another name right before the n-th change, or before the first one after it that finds the folder;
+`"limits": {"RLIMIT_AS": BYTES}`; `"environment": {NAME: VALUE}`; `"backwards": true`, the machine's clock goes back
+by a minute whenever it is asked.
 """
 
 from __future__ import annotations
@@ -49,6 +51,19 @@ def fail_from(text: str, number: int, code: int) -> None:
     _act_before(text, number, refuse)
 
 
+def move_before(text: str, number: int, folder: str, other: str) -> None:
+    """The folder is renamed right before the n-th change, or when it is first there after that."""
+    moved = False
+
+    def move(*_: object) -> None:
+        nonlocal moved
+        if not moved and os.path.isdir(folder):
+            moved = True
+            os.rename(folder, other)
+
+    _act_before(text, number, move)
+
+
 def turn_back() -> None:
     """A clock that somebody keeps setting back; it is not the one that waits and durations go by."""
     now = time.time()
@@ -83,12 +98,15 @@ def carry_out(task: dict[str, Any]) -> None:
 
     for stream, name in ((1, "output"), (2, "errors")):
         os.dup2(os.open(task[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
+    os.environ.update(task.get("environment", {}))
     if task["die"]:
         die_before(*task["die"])
     if task.get("signal"):
         die_before(*task["signal"])
     if task.get("fail"):
         fail_from(*task["fail"])
+    if task.get("move"):
+        move_before(*task["move"])
     for name, most in task.get("limits", {}).items():
         resource.setrlimit(getattr(resource, name), (most, most))
     if task.get("backwards"):

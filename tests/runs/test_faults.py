@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.commands import KILLED, Launcher, lasting, waits_for
+from tests.runs import commands
+from tests.runs.commands import KILLED, LIMIT, Launcher, is_stopped, lasting, waits_for
 
 RECIPE = """
 method = "fedavg"
@@ -74,6 +75,17 @@ def errors_in(launcher: Launcher) -> int:
     said = launcher.said()
     assert "Traceback" not in said, said
     return said.count("error:")
+
+
+def test_a_command_that_hangs_ends_its_test_and_no_other(launcher, recipe, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    process = launcher.start("run", recipe, "--out", folder, signal=(str(folder), 3, signal.SIGSTOP))
+    waits_for(lambda: is_stopped(process), "a change of a file")
+    monkeypatch.setattr(commands, "LIMIT", 0.1)
+    with pytest.raises(AssertionError, match=r"more than 0\.1 s; so far it said: .*loading PyTorch"):
+        launcher.status()
+    monkeypatch.undo()
+    assert launcher.do("run", "nowhere.toml") == 2 and "nowhere.toml" in launcher.said()
 
 
 # Told to stop
@@ -316,4 +328,4 @@ def test_a_worker_that_the_kernel_kills_ends_the_command_and_so_does_stopping_it
     else:
         assert process.returncode == 143 and "stopped;" in said
     waits_for(lambda: not any(Path(f"/proc/{one}").exists() for one in workers), "the workers' end", seconds=120)
-    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert subprocess.run(command, capture_output=True, timeout=LIMIT).returncode == 0

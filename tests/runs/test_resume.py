@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.commands import KILLED, Launcher, content, waits_for
+from tests.runs.commands import KILLED, LIMIT, Launcher, content, waits_for
 
 ENGINES = ["sequential", "vectorised"]
 ONE_ENGINE = [ENGINES[0], pytest.param(ENGINES[1], marks=pytest.mark.slow)]
@@ -165,8 +165,9 @@ def test_killed_as_a_command_of_its_own(engine, whole, recipe, tmp_path):
         lambda: bool(parts_in(checkpoints)) or (checkpoints / "round-000003.json").exists(), "the third", pause=0
     )
     begun.kill()
-    assert begun.wait() == KILLED
-    done = subprocess.run([*command, "resume", str(folder), "--json"], capture_output=True, text=True)
+    assert begun.wait(timeout=LIMIT) == KILLED
+    again = [*command, "resume", str(folder), "--json"]
+    done = subprocess.run(again, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["run"] == str(folder)
     assert_same_run(folder, expected)

@@ -75,8 +75,7 @@ def run(
     recipe = parse_recipe(values, "run", kinds)
     place = nullcontext(Path(out)) if out is not None else take_folder(Path("runs"), recipe.run.name)
     with place as folder, _shown(progress) as shown:
-        run_study(recipe, folder, shown, given=clients, callbacks=callbacks)
-        write_report(folder)
+        run_study(recipe, folder, shown, given=clients, callbacks=callbacks, finish=write_report)
     return load_run(folder)
 
 

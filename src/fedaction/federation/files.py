@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Generator, Mapping
@@ -16,28 +17,57 @@ from typing import Any, BinaryIO, cast
 from filelock import FileLock, Timeout
 
 from fedaction.federation.outside import parse_json, read_text
-from fedaction.federation.processes import refuse_in_import
+from fedaction.federation.processes import has_ended, refuse_in_import
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 @contextmanager
-def open_atomically(path: Path, make_folder: bool = True) -> Generator[BinaryIO]:
+def open_atomically(path: Path) -> Generator[BinaryIO]:
     """A file to write beside, which is flushed to disk and then renamed to its place.
 
     A reader, or a run after a crash, never sees half of it; where writing fails, nothing has changed, and the error
-    names the file. `make_folder`: whether the folder that it is to be in is made where it is not there.
+    names the file. What writers of the same file that were killed have left is removed first.
     """
-    if make_folder:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
+    if not any(folder in _held for folder in path.parents):  # there it was done when the folder was locked
+        _remove_leftovers(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with name_file(path):
             with beside.open("wb") as file:
+                _lock_file(file)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Removes what writers of one file left that were killed: their processes are gone, and nobody has it locked."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.(\d{{1,9}})\.part")
+    with suppress(OSError):  # a folder that may not be listed can still be written to
+        for entry in os.scandir(path.parent):
+            if (left := name.fullmatch(entry.name)) and has_ended(int(left[1])):
+                with suppress(OSError), open(entry.path, "rb") as file:
+                    if _lock_file(file):
+                        os.unlink(entry.path)
+
+
+def _lock_file(file: BinaryIO) -> bool:
+    """Locks a file that is being written; whether that could be done. Processes of another machine see only this."""
+    if fcntl is None:  # on Windows, where a file that is open cannot be removed
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager
@@ -51,9 +81,9 @@ def name_file(path: Path) -> Generator[None]:
         raise
 
 
-def write_atomically(path: Path, content: bytes, make_folder: bool = True) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """A file's content, whole or not at all; see `open_atomically`."""
-    with open_atomically(path, make_folder) as file:
+    with open_atomically(path) as file:
         file.write(content)
 
 
@@ -73,17 +103,81 @@ def is_empty(folder: Path) -> bool:
 def lock_folder(folder: Path) -> Generator[None]:
     """Keeps a second process out of a folder; however the first one ends, the folder is free again.
 
-    The lock is the operating system's, on the folder's file `LOCK`.
+    The lock is the operating system's, on the folder's file `LOCK`. The folder is held, too; see `hold_folder`.
     """
     lock = FileLock(folder / LOCK)
+    with hold_folder(folder):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise ValueError(f"{folder} is being written by another process; wait for it, or stop it") from None
+        try:
+            _check_held(folder)
+            yield
+        finally:
+            lock.release()
+
+
+_held: dict[Path, int] = {}
+"""The folders that this process holds, each open: as long as it is, no other folder gets its number on the disk."""
+
+
+@contextmanager
+def hold_folder(folder: Path) -> Generator[None]:
+    """While the block works in a folder: where somebody removes, moves or replaces it, the work ends.
+
+    Nothing is written where the folder was, nor is it made anew (`make_folder`), and whatever can then not be done
+    becomes one error, which says what has happened.
+    """
+    if os.name == "nt":  # which opens no folders; nor does it let one be moved while a file in it is open
+        yield
+        return
+    outer = _held.get(folder)
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(f"{folder} is being written by another process; wait for it, or stop it") from None
+        _held[folder] = number = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        raise _gone(folder) from None
     try:
         yield
+    except (OSError, ValueError):
+        _check_held(folder)
+        raise
     finally:
-        lock.release()
+        os.close(number)
+        if outer is None:
+            del _held[folder]
+        else:
+            _held[folder] = outer
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it; but none that this process holds (`hold_folder`), if that has gone."""
+    places = (folder, *folder.parents)
+    held = next((place for place in places if place in _held), None)
+    if held is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        return
+    _check_held(held)
+    for place in reversed(places[: places.index(held)]):
+        if not place.is_dir():
+            place.mkdir(exist_ok=True)
+
+
+def _check_held(folder: Path) -> None:
+    if folder in _held:
+        try:
+            same = os.path.samestat(folder.stat(), os.fstat(_held[folder]))
+        except OSError:
+            same = False
+        if not same:
+            raise _gone(folder)
+
+
+def _gone(folder: Path) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"{folder} is not there any more: somebody has removed, moved or replaced it while it was being written. "
+        "What is elsewhere now is as the last checkpoint left it"
+    )
 
 
 def remove_partial(folder: Path) -> None:

@@ -25,6 +25,19 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def has_ended(process: int) -> bool:
+    """Whether there is no process with a number on this machine; where that cannot be told, there is one."""
+    if os.name == "nt":  # to ask there is to end it
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
 _MEMORY = (
     "allocate memory",
     "out of memory",
@@ -93,7 +106,8 @@ def refuse_in_import() -> None:
 def worker_pool(workers: int) -> Generator[ProcessPoolExecutor]:
     """Processes that start afresh and end with this one; what they have not begun when the block ends is dropped.
 
-    Where somebody stops this process, what they have begun is dropped, too: nobody waits for it.
+    Where the block ends with an error, or because somebody stops this process, what they have begun is dropped, too:
+    nobody waits for it.
     """
     refuse_in_import()
     others = {child.pid for child in multiprocessing.active_children()}
@@ -104,7 +118,7 @@ def worker_pool(workers: int) -> Generator[ProcessPoolExecutor]:
         raise ChildProcessError(
             f"a worker process has died, see what it wrote: perhaps memory ran out (use fewer workers), or {_GUARD}"
         ) from None
-    except (KeyboardInterrupt, SystemExit):
+    except BaseException:
         for child in multiprocessing.active_children():
             if child.pid not in others:
                 child.terminate()

@@ -58,16 +58,12 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 def run_and_report(recipe: Recipe, folder: Path, progress: Progress | None = None) -> RunResult:
     """Runs a study, see `runs.study.run_study`, and writes report.html into its directory, last of all."""
-    result = run_study(recipe, folder, progress)
-    write_report(folder)
-    return result
+    return run_study(recipe, folder, progress, finish=write_report)
 
 
 def resume_and_report(folder: Path, progress: Progress | None = None, rounds: int = 0) -> RunResult:
     """Resumes a study where it stopped, see `runs.study.resume_study`, and writes its report."""
-    result = resume_study(folder, progress, rounds)
-    write_report(folder)
-    return result
+    return resume_study(folder, progress, rounds, finish=write_report)
 
 
 def render(data: ReportData) -> str:

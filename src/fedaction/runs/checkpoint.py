@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedaction.engines.store import LocalState
 from fedaction.federation.clock import Span
-from fedaction.federation.files import read_json, write_atomically
+from fedaction.federation.files import make_folder, read_json, write_atomically
 from fedaction.federation.outside import refuse_damage
 from fedaction.federation.state import Job, ServerState, Update
 from fedaction.federation.tree import Tree
@@ -86,7 +86,7 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
     Returns:
         The state, which now knows where its LOCAL tensors lie.
     """
-    folder.mkdir(exist_ok=True)  # and not what it is in: a run directory that was moved is not to be begun anew
+    make_folder(folder)
     stem = name or f"round-{state.round:06d}"
     segmented = is_segmented(state.locals, state.segments)
     if segmented:
@@ -94,7 +94,7 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
         state = replace(state, segments=segments)
     flat, aliases = _flatten(state)
     blob = save(flat)
-    write_atomically(folder / f"{stem}.safetensors", blob, make_folder=False)
+    write_atomically(folder / f"{stem}.safetensors", blob)
     record: dict[str, Any] = {
         "format": SEGMENTED if segmented else FORMAT,
         "round": state.round,
@@ -115,7 +115,7 @@ def save_checkpoint(folder: Path, state: RunState, keep: int, name: str | None =
     if segmented:
         record["segments"] = {str(round): digest for round, digest in state.segments.digests.items()}
     record["sha256"] = _digest(record, blob)
-    write_atomically(folder / f"{stem}.json", json.dumps(record, allow_nan=False).encode(), make_folder=False)
+    write_atomically(folder / f"{stem}.json", json.dumps(record, allow_nan=False).encode())
     if name is None:
         prune(folder, state.round, keep)
     return state

@@ -36,7 +36,7 @@ class MetricsFile:
 
     def append(self, rows: Iterable[Row]) -> int:
         """Adds rows, flushes them to disk, and returns the table's length in bytes."""
-        self.check_place()
+        self._check_place()
         with name_file(self._path):
             for row in rows:
                 value = row.value if row.value is None or math.isfinite(row.value) else None
@@ -48,16 +48,16 @@ class MetricsFile:
             os.fsync(self._file.fileno())
         return self._file.tell()
 
-    def check_place(self) -> None:
-        """Refuses to go on where the table, or the directory that it is in, was removed, renamed or replaced."""
+    def _check_place(self) -> None:
+        """Refuses to go on where the table was removed, renamed or replaced."""
         try:
             same = os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         except FileNotFoundError:
             same = False
         if not same:
             raise FileNotFoundError(
-                f"{self._path} is not there any more: somebody has removed, moved or replaced it, or the directory, "
-                "while it was being written. What is elsewhere now is as the last checkpoint left it"
+                f"{self._path} is not there any more: somebody has removed, moved or replaced it while it was "
+                "being written"
             )
 
     @property

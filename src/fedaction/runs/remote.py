@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,14 @@ from fedaction.engines.flower.server import FlowerEngine, QuorumError
 from fedaction.engines.flower.status import STATUS, ServerStatus, Watch, write_record
 from fedaction.engines.messages import pack, unpack
 from fedaction.evaluation.divergence import Distances
-from fedaction.federation.files import lock_folder, remove_partial, write_atomically, write_json, write_sealed_json
+from fedaction.federation.files import (
+    hold_folder,
+    lock_folder,
+    remove_partial,
+    write_atomically,
+    write_json,
+    write_sealed_json,
+)
 from fedaction.federation.settings import to_toml
 from fedaction.federation.state import Job
 from fedaction.methods.base import Method
@@ -128,8 +135,9 @@ class News:
         self._write("warn", message)
 
     def end(self, kind: str, message: str) -> None:
-        """The last line: "done", "failed" or "stopped"."""
-        self._write(kind, message)
+        """The last line: "done", "failed" or "stopped"; where it cannot be written, what led to it is what counts."""
+        with suppress(OSError):
+            self._write(kind, message)
 
     def _write(self, kind: str, text: str, **more: Any) -> None:
         who = {"time": time.time(), "pid": os.getpid(), "attempt": self._attempt}
@@ -292,6 +300,11 @@ def carry_out(post: Post, folder: Path, attempt: str = "") -> RunResult:
 
     Whoever follows the news knows its lines by the `attempt`.
     """
+    with hold_folder(folder):  # so that what has gone is not made anew by saying that it has
+        return _carry_out(post, folder, attempt)
+
+
+def _carry_out(post: Post, folder: Path, attempt: str) -> RunResult:
     news, watch = News(folder / NEWS, attempt), None
     try:
         with _lock_in_time(folder):

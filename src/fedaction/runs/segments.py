@@ -116,5 +116,5 @@ def _write(path: Path, trees: Mapping[str, Tree]) -> str:
             for name, tensor in tree.items()
         }
     )
-    write_atomically(path, blob, make_folder=False)
+    write_atomically(path, blob)
     return hashlib.sha256(blob).hexdigest()

@@ -15,7 +15,7 @@ from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.observed import ObservedEngine, Observer
 from fedaction.evaluation.divergence import Distances
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Neighbours, Question
-from fedaction.federation.files import write_json, write_sealed_json
+from fedaction.federation.files import hold_folder, make_folder, write_json, write_sealed_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.seeds import numpy_generator
 from fedaction.methods.start import initial_state
@@ -83,7 +83,11 @@ class SingleRun:
 
     def execute(self) -> None:
         """Trains to the last round; metrics, checkpoints and, last of all, evidence are in the folder."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
+        with hold_folder(self.folder):
+            self._carry_out()
+
+    def _carry_out(self) -> None:
         state, metrics = self._open()
         self._write_environment(state)
         if not self._over(state):  # what was written after an earlier end
@@ -97,9 +101,6 @@ class SingleRun:
             while not self._over(state):
                 state = self._advance(state, engine, metrics)
             self._finish(state, engine)
-        except FileNotFoundError:
-            metrics.check_place()  # where the whole directory has gone, that is what to say, not which file it was
-            raise
         finally:
             metrics.close()
             engine.close()
@@ -127,7 +128,7 @@ class SingleRun:
     def _open(self) -> tuple[RunState, MetricsFile]:
         """The newest whole checkpoint whose metrics are there, or a fresh start."""
         table, checkpoints = self.folder / "metrics.jsonl", self.folder / "checkpoints"
-        checkpoints.mkdir(exist_ok=True)
+        make_folder(checkpoints)
         check_begun(self.recipe, self.folder, self._seal.data)
         state = latest_checkpoint(checkpoints, table)
         if state is None:
@@ -155,7 +156,6 @@ class SingleRun:
         """One round, and what is written after it."""
         run, round, start = self.recipe.run, state.round + 1, time.perf_counter()
         federation, rows = self.rounds.advance(state.federation, engine, round)
-        metrics.check_place()  # before anything is written that would make the directory anew
         self._snapshots.write(round)
         trained, accuracy = time.perf_counter(), None
         best = False

@@ -7,7 +7,7 @@ The directory itself is the run of the method with the first seed. Below it, in 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -20,6 +20,7 @@ from fedaction.evaluation.accuracy import Scores, interval_of_clients, score_con
 from fedaction.evaluation.controls import Simple
 from fedaction.federation.files import (
     lock_folder,
+    make_folder,
     read_json,
     read_sealed_json,
     remove_partial,
@@ -153,6 +154,7 @@ def run_study(
     *,
     given: Sequence[ClientData] | None = None,
     callbacks: Sequence[Callback] = (),
+    finish: Callable[[Path], object] = lambda _: None,
 ) -> RunResult:
     """Runs everything a recipe names, or what is left of it, and writes results.
 
@@ -162,11 +164,12 @@ def run_study(
         progress: callback.
         given: clients in place of those that the recipe's data would load.
         callbacks: what is told of every round.
+        finish: called with the directory when all is done, while nobody else can write there.
 
     Returns:
         The study's result, which is also `result.json` in the directory.
     """
-    progress = progress or Quiet()
+    progress, begun = progress or Quiet(), folder.is_dir()
     for method, seed, home in list_runs(recipe, folder):
         check_begun(recipe.only(method, seed), home)  # before anything takes long
     clients, loaded = load_clients(recipe, progress, given), recipe.run.seeds[0]
@@ -174,7 +177,8 @@ def run_study(
     recipe = add_alone(recipe, clients, progress.warn)
     data = recipe.source.fingerprint(split_seed(recipe))
     progress.tell(say_split(clients))
-    folder.mkdir(parents=True, exist_ok=True)
+    if not begun:
+        make_folder(folder)
     with lock_folder(folder):
         for method, seed, home in list_runs(recipe, folder):
             check_begun(recipe.only(method, seed), home, data)
@@ -197,6 +201,7 @@ def run_study(
             write_sealed_json(home / RESULT_FILE, summary(part, home))
         result = study_result(recipe, folder)
         write_sealed_json(folder / RESULT_FILE, result)
+        finish(folder)
     return result
 
 
@@ -231,10 +236,16 @@ def _warn_of_clock(home: Path, progress: Progress) -> None:
         progress.warn(f"{home / 'clock.jsonl'} lacks {lost} of {standing.round} rounds: what they took is not known")
 
 
-def resume_study(folder: Path, progress: Progress | None = None, rounds: int = 0) -> RunResult:
+def resume_study(
+    folder: Path,
+    progress: Progress | None = None,
+    rounds: int = 0,
+    finish: Callable[[Path], object] = lambda _: None,
+) -> RunResult:
     """Resumes a study where it stopped; one that is done is only summed up again.
 
     With `rounds` it is made longer first: the recipe in its directory then has those, and says how many it had.
+    `finish`: see `run_study`.
     """
     path = folder / "recipe.toml"
     if not path.exists():
@@ -243,7 +254,7 @@ def resume_study(folder: Path, progress: Progress | None = None, rounds: int = 0
     standing = read_standing(folder)
     if rounds and standing is not None and standing.seal.rounds not in (0, *recipe.run.extended):
         recipe = replace(recipe, run=recipe.run.model_copy(update={"rounds": standing.seal.rounds}))  # not as edited
-    return run_study(extend(recipe, rounds) if rounds else recipe, folder, progress)
+    return run_study(extend(recipe, rounds) if rounds else recipe, folder, progress, finish=finish)
 
 
 def extend(recipe: Recipe, rounds: int) -> Recipe:

@@ -24,7 +24,7 @@ from fedaction.data.clips.clips import check_clips, digest_of
 from fedaction.data.clips.window import window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.accuracy import accuracy_of, wilson
-from fedaction.federation.files import read_json, write_atomically, write_json
+from fedaction.federation.files import make_folder, read_json, write_atomically, write_json
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.settings import to_toml
 from fedaction.models.files import Card, clip_card, load_resnet, read_card, save_model
@@ -119,12 +119,12 @@ def run_distil(
     settings = recipe.settings
     device = choose_device(settings.device)
     check_precision(settings.precision, device)
-    _check_keys(recipe, folder)
+    begun = _check_keys(recipe, folder)
     data = data or recipe.source.pool(settings.data_seed, tell_of(progress, DATA))
     check_clips(data, f"data = {settings.data!r}")
     window = window_of(data, settings.crop, settings.augment_pad, settings.augment_flip)
     given = _given_teacher(recipe, data)
-    with open_folder(folder, "recipe.toml", "distillation"):
+    with open_folder(folder, "recipe.toml", "distillation", begun):
         digest, record = digest_of(data), folder / "data.json"
         if record.exists() and read_json(record).get("sha256") != digest:
             raise ValueError(
@@ -165,7 +165,7 @@ class Chain:
     def stage(self, stage: Stage) -> StageResult:
         """Trains one network, unless that was done before."""
         home = self.folder / stage.name
-        home.mkdir(parents=True, exist_ok=True)
+        make_folder(home)
         if (result := self._finished(home)) is None:
             if stage.epochs:
                 self._train(stage, home)
@@ -302,13 +302,17 @@ def _given_teacher(recipe: DistilRecipe, data: ClientData) -> str:
     return file_digest(Path(settings.teacher))
 
 
-def _check_keys(recipe: DistilRecipe, folder: Path) -> None:
-    """Refuses a directory that is something else, or was begun with keys that make another result."""
-    check_folder(folder, "recipe.toml", "distillation")
+def _check_keys(recipe: DistilRecipe, folder: Path) -> bool:
+    """Refuses a directory that is something else, or was begun with keys that make another result.
+
+    Says whether it is there.
+    """
+    begun = check_folder(folder, "recipe.toml", "distillation")
     if (folder / "recipe.toml").exists():
         before, now = load_distil_recipe(folder / "recipe.toml").flat(), recipe.flat()
         keys = filter(recipe.settings.decides, type(recipe.settings).model_fields)
         check_unchanged(folder, ((key, before.get(key), now.get(key)) for key in keys))
+    return begun
 
 
 def _result(

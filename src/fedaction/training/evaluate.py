@@ -113,8 +113,7 @@ def run_evaluate(
         if result_file.exists():
             raise ValueError(f"{result_file} exists; choose another file for the result")
         result_file.parent.mkdir(parents=True, exist_ok=True)  # rather than fail when all is done
-    if folder is not None:
-        check_folder(folder, RECORD, "evaluation")
+    begun = folder is not None and check_folder(folder, RECORD, "evaluation")
     backbones = Backbones(model, settings, progress)
     data = data or recipe.source.pool(settings.data_seed, tell_of(progress, DATA), whole=True)
     check_clips(data, f"data = {settings.data!r}")
@@ -124,7 +123,7 @@ def run_evaluate(
     backbones.compare(looked_at, progress)
     protocols = Protocols(settings, looked_at, tuned_on, len(data.info.classes), progress)
     about = {"model": backbones.about["sha256"] or RANDOM, "recordings": digest}
-    with keep_parts(folder, about, recipe.deciding(precision_on(settings, device))) as parts:
+    with keep_parts(folder, about, recipe.deciding(precision_on(settings, device)), begun) as parts:
         seeds, recalls, perturbed = _measure(protocols, backbones, parts)
         each = list(seeds.values())
         result: EvaluateResult = {

@@ -15,29 +15,37 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedaction.federation.files import is_empty, lock_folder, read_json, remove_partial, write_json
+from fedaction.federation.files import is_empty, lock_folder, make_folder, read_json, remove_partial, write_json
 from fedaction.federation.settings import hash_values
 from fedaction.training.trainer import seconds_of
 
 RECORD = "evaluation.json"
 
 
-def check_folder(folder: Path, record: str, what: str) -> None:
-    """Refuses a directory that holds anything, but no `record`, the file that says what it is of."""
-    if folder.exists() and not folder.is_dir():
+def check_folder(folder: Path, record: str, what: str) -> bool:
+    """Refuses a directory that holds anything, but no `record`, the file that says what it is of.
+
+    Says whether it is there.
+    """
+    if not folder.exists():
+        return False
+    if not folder.is_dir():
         raise ValueError(f"{folder} is a file; choose a directory")
-    if not folder.exists() or (folder / record).exists():
-        return
-    if not is_empty(folder):
+    if not (folder / record).exists() and not is_empty(folder):
         raise ValueError(f"{folder} is not empty and holds no {what}; choose another directory")
+    return True
 
 
 @contextmanager
-def open_folder(folder: Path, record: str, what: str) -> Generator[None]:
-    """A directory for this process alone: a new or empty one, or one that has the record."""
-    check_folder(folder, record, what)
-    folder.mkdir(parents=True, exist_ok=True)
+def open_folder(folder: Path, record: str, what: str, begun: bool) -> Generator[None]:
+    """A directory for this process alone: a new or empty one, or one that has the record.
+
+    `begun`: what `check_folder` said at first. A directory that was there then is not made anew.
+    """
+    if not begun:
+        make_folder(folder)
     with lock_folder(folder):
+        check_folder(folder, record, what)
         remove_partial(folder)
         yield
 
@@ -88,16 +96,19 @@ class Parts:
 
 
 @contextmanager
-def keep_parts(folder: Path | None, about: Mapping[str, Any], keys: Mapping[str, Any]) -> Generator[Parts]:
+def keep_parts(
+    folder: Path | None, about: Mapping[str, Any], keys: Mapping[str, Any], begun: bool
+) -> Generator[Parts]:
     """The parts of an evaluation in a new or empty directory, or in that of the same one; None: nothing is kept.
 
-    `about` says what is evaluated on what: names with hashes; `keys` what decides results besides, as JSON values.
+    `about` says what is evaluated on what: names with hashes; `keys` what decides results besides, as JSON values;
+    `begun`: see `open_folder`.
     """
     record = {**about, "keys": dict(keys)}
     if folder is None:
         yield Parts(None, "")
         return
-    with open_folder(folder, RECORD, "evaluation"):
+    with open_folder(folder, RECORD, "evaluation", begun):
         path = folder / RECORD
         if path.exists():
             before = read_json(path)

@@ -28,6 +28,7 @@ from fedaction.data.samples import Samples, take_each
 from fedaction.engines.base import autocast, batch_plan
 from fedaction.engines.optimisers import make_optimiser, memory_of
 from fedaction.evaluation.accuracy import Accuracy, accuracy_of, scores_of
+from fedaction.federation.files import make_folder
 from fedaction.federation.progress import Progress
 from fedaction.federation.seeds import derive, generator
 from fedaction.federation.state import ServerState
@@ -162,7 +163,7 @@ class Pretraining:
 
     def _open(self, folder: Path, configuration: str) -> tuple[RunState, MetricsFile]:
         table, checkpoints = folder / "metrics.jsonl", folder / "checkpoints"
-        checkpoints.mkdir(parents=True, exist_ok=True)
+        make_folder(checkpoints)
         state = latest_checkpoint(checkpoints, table)
         if state is None:
             state = RunState(FederationState(0, ServerState(0, {})), seal=Seal(configuration))

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedaction.data.public.base import Reader, SourceFile
-from fedaction.federation.processes import cores, in_order_by, worker_pool
+from fedaction.federation.processes import cores, in_order_by, is_out_of_memory, worker_pool
 
 _CHUNK_BYTES, _CHUNK_FILES = 2 * 2**20, 32  # of a task; long enough to make handing it over cheap
 _SMALL_BYTES = 64 * 2**20  # up to here, workers take longer to start than this process to read
@@ -70,10 +70,19 @@ def _read(reader: Reader, source: SourceFile) -> Content:
         array = reader.read(source.path)
         cuts = (array[:, slice(*(sample.span or (None,)))] for sample in source.samples)
         return Content(array.shape[1], tuple(_without_absent(cut) for cut in cuts))
-    except (ValueError, OSError) as error:
-        return Content(fault=str(error))
     except Exception as error:  # one strange file among a hundred thousand must not end the work
-        return Content(fault=f"{type(error).__name__}: {error}")
+        if _is_of_memory(error):  # but no good file is to be left out for that
+            raise MemoryError(f"reading {source.path}") from None
+        return Content(
+            fault=str(error) if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {error}"
+        )
+
+
+def _is_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or what led to it, says that memory has run out."""
+    while error is not None and not is_out_of_memory(error):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _without_absent(array: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from fedaction.federation.files import write_atomically
+from fedaction.federation.processes import has_ended
 from fedaction.federation.progress import Progress
 from fedaction.federation.words import quote
 
@@ -170,14 +171,8 @@ def _keep(record: BaseModel, path: Path) -> None:
 
 def is_gone(pid: int) -> bool:
     """Whether a process of this machine has ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
     words = _stat(pid)
-    return bool(words) and words[0] == "Z"
+    return has_ended(pid) or (bool(words) and words[0] == "Z")
 
 
 def _born(pid: int) -> str:
