@@ -12,15 +12,19 @@ import numpy as np
 
 from fedaction.data import store
 from fedaction.data.clips.container import VideoError
+from fedaction.data.clips.depth import read_depth
+from fedaction.data.features.egocentric import epic
 from fedaction.data.features.egocentric.tables import AXES, read_series
 from fedaction.data.features.recordings import read_wave
 from fedaction.data.features.store import load_features
 from fedaction.data.imports import inspect, read_layout
 from fedaction.data.public.readers import READERS
+from fedaction.data.public.utd_inertial import READER as INERTIAL
 from fedaction.data.signals.imports import read_recordings
 from fedaction.data.signals.store import load_signals
 from fedaction.data.sources.arrays import ArraySource
 from fedaction.engines.flower.envelope import EnvelopeError
+from fedaction.engines.flower.keys import KeyFileError
 from fedaction.engines.messages import MessageError
 from fedaction.federation.settings import RecipeError
 from fedaction.models.files import ModelFileError, load_model
@@ -30,7 +34,9 @@ from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import load_recipe
 from fedaction.serve.tables import read_columns
 from fedaction.server.devices import fleet_of
-from tests.fuzz import mutate, samples
+from fedaction.training.distil_recipe import load_distil_recipe
+from fedaction.training.evaluate_recipe import load_evaluate_recipe
+from tests.fuzz import kept, mutate, samples, sets
 
 Files = dict[str, bytes]
 
@@ -47,6 +53,7 @@ class Parser:
     seal: Callable[[Path], None] | None = None  # puts right what would be noticed before the parser is reached
     default: int = 150  # mutants of the default run
     needs: str = ""  # a package that not everybody has
+    lenient: bool = False  # it takes what it can, and refuses nothing
 
     def files(self) -> Files:
         """Valid bytes, by name."""
@@ -66,10 +73,67 @@ JSON = {".json": mutate.change_json, ".npy": mutate.change_front}
 MODEL = "a.safetensors"
 TENSORS = {".json": mutate.change_json, ".safetensors": mutate.change_tensors}
 
+_RECIPES = (
+    Parser(
+        "distil recipe",
+        samples.make_recipe("edge/distil"),
+        samples.at("a.toml", load_distil_recipe),
+        RecipeError,
+    ),
+    Parser(
+        "evaluate recipe",
+        samples.make_recipe("fedvssl/evaluate"),
+        samples.at("a.toml", load_evaluate_recipe),
+        RecipeError,
+    ),
+)
+TXT, CSV = {".txt": mutate.change}, {".csv": mutate.change}
+MAT = mutate.change_matlab
+_SETS = (
+    Parser("uestc", sets.make_matrix("v", 4, 75), samples.at("a.mat", READERS["uestc"].read), change=MAT),
+    Parser("utd inertial", sets.make_matrix("d_iner", 9, 6), samples.at("a.mat", INERTIAL.read), change=MAT),
+    Parser("utd depth", sets.make_matrix("d_depth", 6, 5, 4), samples.at("a.mat", read_depth), change=MAT),
+    Parser(
+        "msr", samples.write("a.txt", samples.format_rows(40, 4)), samples.at("a.txt", READERS["msr_action3d"].read)
+    ),
+    Parser(
+        "florence",
+        samples.write("a.txt", samples.format_rows(30, 3)),
+        samples.at("a.txt", READERS["florence3d"].read),
+    ),
+    Parser("ucf lists", sets.make_ucf, sets.read_ucf, change=TXT),
+    Parser("hmdb lists", sets.make_hmdb, sets.read_hmdb, change=TXT),
+    Parser("kinetics lists", sets.make_kinetics, sets.read_kinetics, change=CSV),
+    Parser("airtlab lists", sets.make_airtlab, sets.read_airtlab, change=CSV),
+    Parser("multimodal ea", sets.make_sensors, sets.read_sensors),
+    Parser("stanford ecm", sets.make_stanford, sets.read_stanford),
+    Parser("epic tables", sets.make_epic, epic.read),
+    Parser("given vectors", sets.make_vectors, sets.read_vectors, change=mutate.change_archive),
+    Parser("onnx extractor", samples.make_onnx, sets.read_extractor, default=60, needs="onnxruntime"),
+)
+_KEPT = (
+    Parser(
+        "checkpoint, segments",
+        kept.make_segments,
+        samples.read_checkpoint,
+        CheckpointError,
+        TENSORS,
+        seal=kept.forge_segments,
+    ),
+    Parser("status, serve, join", kept.make_records, kept.read_records, change=JSON),
+    Parser("roll of sites", kept.make_roll, kept.read_roll, change=JSON),
+    Parser("news", kept.make_news, kept.read_news, lenient=True),
+    Parser("keys", kept.make_keys, kept.read_keys, KeyFileError, needs="cryptography"),
+    Parser("list of models", kept.make_models, kept.read_models, change=JSON, lenient=True),
+    Parser("controls", kept.make_controls, kept.read_controls, change=JSON, lenient=True),
+    Parser("clock", kept.make_seconds, kept.read_clock, lenient=True),
+    Parser("environment", kept.make_environment, kept.read_machine, change=JSON),
+)
+
 PARSERS: dict[str, Parser] = {
     parser.name: parser
     for parser in (
-        Parser("recipe", samples.make_recipe, samples.at("a.toml", load_recipe), RecipeError),
+        Parser("recipe", samples.make_recipe("fsar/demo"), samples.at("a.toml", load_recipe), RecipeError),
         Parser(
             "devices", samples.write("a.toml", samples.DEVICES), lambda f: fleet_of(str(f / "a.toml")), RecipeError
         ),
@@ -175,5 +239,8 @@ PARSERS: dict[str, Parser] = {
         Parser("Flower members", samples.make_members, samples.read_member_list, MessageError, mutate.change_json),
         Parser("metrics", samples.make_metrics, samples.at("metrics.jsonl", read_rows)),
         Parser("result, evidence", samples.make_result, samples.read_run_files, change=JSON),
+        *_RECIPES,
+        *_SETS,
+        *_KEPT,
     )
 }

@@ -116,9 +116,14 @@ def make_arrays(folder: Path) -> None:
 
 def make_matlab(folder: Path) -> None:
     write_mat(folder / "a.mat", "d_skel", walk(5, 20).transpose(1, 2, 0).astype(np.float64))
-    content = (folder / "a.mat").read_bytes()
+    pack_matlab(folder / "a.mat")
+
+
+def pack_matlab(path: Path) -> None:
+    """The one variable of a MATLAB file packed, as MATLAB does it."""
+    content = path.read_bytes()
     packed = zlib.compress(content[128:])
-    (folder / "a.mat").write_bytes(content[:128] + struct.pack("<II", 15, len(packed)) + packed)
+    path.write_bytes(content[:128] + struct.pack("<II", 15, len(packed)) + packed)
 
 
 def make_pku(folder: Path) -> None:
@@ -329,9 +334,20 @@ def read_labels(folder: Path) -> object:
     return list_labelled(folder, (".npy",), labels=folder / "labels.csv")
 
 
-def make_recipe(folder: Path) -> None:
-    text = resources.files("fedaction").joinpath("recipes/fsar/demo.toml").read_text(encoding="utf-8")
-    (folder / "a.toml").write_text(text)
+def make_recipe(name: str) -> Callable[[Path], object]:
+    """One of the package's own."""
+
+    def make(folder: Path) -> None:
+        text = resources.files("fedaction").joinpath(f"recipes/{name}.toml").read_text(encoding="utf-8")
+        (folder / "a.toml").write_text(text)
+
+    return make
+
+
+def format_rows(count: int, columns: int) -> str:
+    """So many rows of numbers, with blanks between them."""
+    values = np.arange(count * columns).reshape(count, columns) / 8
+    return "\n".join(" ".join(f"{value:.3f}" for value in row) for row in values)
 
 
 DEVICES = "[camera]\nseconds_per_sample = 0.5\nupload_mbit = 8.0\ncount = 3\n[server]\nseconds_per_epoch = 4\n"

@@ -27,7 +27,7 @@ def test_mutants_are_refused_or_taken(name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     tally = fuzz(name, PARSERS[name].default)
     assert not tally.uncaught, "\n".join(tally.uncaught[:10])
-    assert tally.refused  # the mutator does reach the parser
+    assert tally.refused or PARSERS[name].lenient  # the mutator does reach the parser
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < GIGABYTE
 
 

@@ -302,7 +302,10 @@ class _Number:
 
 
 def follow(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """The new lines of a file of JSON lines, each time that it is asked; those there at first are passed over."""
+    """The new lines of a run's news, each time that it is asked; those there at first are passed over.
+
+    So is a line that is none: a server app that was killed leaves half of one.
+    """
     place = path.stat().st_size if path.exists() else 0
     while True:
         lines: list[dict[str, Any]] = []
@@ -312,5 +315,14 @@ def follow(path: Path) -> Iterator[list[dict[str, Any]]]:
                 content = file.read()
             whole = content[: content.rfind(b"\n") + 1]
             place += len(whole)
-            lines = [json.loads(line) for line in whole.splitlines()]
+            lines = [line for text in whole.splitlines() if (line := _parse_news(text)) is not None]
         yield lines
+
+
+def _parse_news(text: bytes) -> dict[str, Any] | None:
+    try:
+        line: Any = json.loads(text)
+        said = all(isinstance(line[key], str) for key in ("attempt", "kind", "text")) and type(line["pid"]) is int
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return line if said else None

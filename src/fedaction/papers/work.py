@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from fedaction.federation.files import read_json
+from fedaction.federation.outside import refuse_damage
 from fedaction.federation.processes import worker_pool
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.report import run_and_report
@@ -32,9 +33,18 @@ class Environment:
     """Its version."""
 
     @classmethod
+    def read(cls, path: Path, *keys: str) -> Environment:
+        """From an `environment.json`, or from what a result has of the same kind under some keys."""
+        with refuse_damage(path, "a record of what something ran on"):
+            written = read_json(path)
+            for key in keys:
+                written = written[key]
+            return cls.parse(written)
+
+    @classmethod
     def parse(cls, written: Mapping[str, Any]) -> Environment:
-        """From an `environment.json`, or what a result has of the same kind."""
-        return cls(written["device_name"], written["packages"]["torch"])
+        """From its value."""
+        return cls(str(written["device_name"]), str(written["packages"]["torch"]))
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ class Work(ABC):
     @property
     def environment(self) -> Environment:
         """On what it ran, once it is done."""
-        return Environment.parse(read_json(self.folder / "environment.json"))
+        return Environment.read(self.folder / "environment.json")
 
     @abstractmethod
     def execute(self, progress: Progress, one_core: bool = False) -> float:

@@ -83,10 +83,19 @@ def _list_names(names: Sequence[str], most: int = 12) -> str:
 
 def has_controls(home: Path) -> bool:
     """Whether a directory has what `write_controls` writes; it follows from the data alone, whatever is trained."""
+    return _read(home) is not None
+
+
+def _read(home: Path) -> dict[str, Any] | None:
+    """What `write_controls` wrote; None where it is not there, or damaged."""
     try:
-        return isinstance(read_sealed_json(home / _FILE).get("split"), dict)
-    except (OSError, ValueError):
-        return False
+        about = read_sealed_json(home / _FILE)
+        split: dict[str, Any] = about["split"]
+        scores = [own["accuracy"] for name in SIMPLE for own in dict[str, Any](about.get(name) or {}).values()]
+        whole = all(isinstance(own, dict) for own in split.values()) and all(type(score) is float for score in scores)
+        return about if whole else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def write_controls(recipe: Recipe, clients: Mapping[str, ClientData], home: Path, progress: Progress) -> None:
@@ -108,12 +117,12 @@ def write_controls(recipe: Recipe, clients: Mapping[str, ClientData], home: Path
 
 def read_split(home: Path) -> dict[str, dict[str, Any]]:
     """By client, what `evaluation.controls.describe_split` says; nothing where a run has no such file."""
-    return read_sealed_json(home / _FILE)["split"] if has_controls(home) else {}
+    return (_read(home) or {"split": {}})["split"]
 
 
 def sum_up_controls(homes: Iterable[Path], unseen: str) -> dict[Simple, ControlResult]:
     """The controls in some directories, each a split of its own; means over them. `unseen` is not part of means."""
-    found = [read_sealed_json(home / _FILE) for home in homes if has_controls(home)]
+    found = [about for home in homes if (about := _read(home)) is not None]
     results: dict[Simple, ControlResult] = {}
     for name in SIMPLE:
         splits = [split[name] for split in found if split.get(name)]

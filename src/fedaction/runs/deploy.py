@@ -135,7 +135,10 @@ def has_models(folder: Path, round: int) -> bool:
 def is_as_written(folder: Path, index: Index, path: str) -> bool:
     """Whether a listed model file is there, and holds what was written into it, as far as that is known."""
     digest = index["files"].get(path, "")
-    return (folder / path).is_file() and digest in ("", hash_file(folder / path))
+    try:
+        return (folder / path).is_file() and digest in ("", hash_file(folder / path))
+    except OSError:  # a name that no file can have, or one that cannot be read
+        return False
 
 
 def hash_file(path: Path) -> str:

@@ -22,6 +22,7 @@ from fedaction.data.clips.videos import (
 )
 from fedaction.data.dataset import Issue
 from fedaction.data.text import read_csv
+from fedaction.federation.outside import shorten
 
 _UCF_GROUP = re.compile(r"_(g\d+)_c\d+$")
 _HMDB_LIST = re.compile(r"(?P<action>.+)_test_split(?P<fold>[123])\.txt")
@@ -58,7 +59,8 @@ def ucf101(
             entry = line.split()[0] if split == "train" else line
             action, _, file = entry.rpartition("/")
             if action not in place:
-                raise ValueError(f"{where / name}: {line!r} is of no class that {names[2]} lists ({len(classes)})")
+                known = f"{names[2]} lists ({len(classes)})"
+                raise ValueError(f"{where / name}: {shorten(line, 80)!r} is of no class that {known}")
             listed += 1
             path = find(action, file)
             if path is None:
@@ -98,7 +100,7 @@ def hmdb51(
         for line in read_lines(file):
             name, _, flag = line.rpartition(" ")
             if flag not in ("0", "1", "2") or not name.strip():
-                raise ValueError(f"{file}: {line!r} does not end in 0, 1 or 2")
+                raise ValueError(f"{file}: {shorten(line, 80)!r} does not end in 0, 1 or 2")
             if flag == "0":
                 continue
             listed += 1
@@ -183,7 +185,7 @@ def _ucf_classes(path: Path) -> tuple[str, ...]:
     for line in read_lines(path):
         number, _, name = line.partition(" ")
         if number != str(len(names) + 1) or not name.strip():
-            raise ValueError(f"{path}: expected '{len(names) + 1} <class>', found {line!r}")
+            raise ValueError(f"{path}: expected '{len(names) + 1} <class>', found {shorten(line, 80)!r}")
         names.append(name.strip())
     return tuple(names)
 

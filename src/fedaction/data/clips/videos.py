@@ -10,6 +10,7 @@ from typing import Literal
 from fedaction.data import text
 from fedaction.data.dataset import Issue
 from fedaction.data.public.base import files_below
+from fedaction.federation.outside import shorten
 
 Missing = Literal["error", "skip"]
 Side = Literal["train", "test"]
@@ -77,7 +78,7 @@ def relative(path: Path, root: Path) -> str:
 def some(names: Sequence[str]) -> str:
     """The first few names."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return ", ".join(shorten(name, 80) for name in names[:_NAMED]) + more
 
 
 def absent(names: Sequence[str], listed: int, root: Path, lists: str, missing: Missing) -> list[Issue]:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedaction.data.features.extract import Extractor, Recording, built_in
 from fedaction.data.features.store import Modality
-from fedaction.federation.outside import check_size
+from fedaction.federation.outside import check_size, describe, refuse_damage
 
 _MOST_BYTES = 4 * 2**30
 _PICKLED = (".pt", ".pth", ".pt2", ".ts", ".pkl", ".pickle", ".ckpt")
@@ -82,23 +82,22 @@ def _onnx(modality: Modality, path: Path, width: int) -> Extractor:
         raise ValueError(
             f"{path} needs onnxruntime, which is not installed: install it with `pip install onnxruntime`"
         ) from None
-    try:
+    with refuse_damage(path, "a network that onnxruntime can read"):
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own classes, which derive from nothing narrower
-        raise ValueError(f"{path} is not a network that onnxruntime can read: {error}") from None
-    inputs = session.get_inputs()
-    if len(inputs) != 1 or inputs[0].type not in _ONNX_TYPES:
-        has = ", ".join(f"{item.name} {item.type}" for item in inputs)
-        raise ValueError(f"{path} must have one input, of floats or bytes; it has {has or 'none'}")
-    entry, kind = inputs[0].name, _ONNX_TYPES[inputs[0].type]
+        inputs = session.get_inputs()
+        if len(inputs) != 1 or inputs[0].type not in _ONNX_TYPES:
+            has = ", ".join(f"{item.name} {item.type}" for item in inputs)
+            raise ValueError(f"{path} must have one input, of floats or bytes; it has {has or 'none'}")
+        entry, kind = inputs[0].name, _ONNX_TYPES[inputs[0].type]
 
     def take(given: Sequence[Recording]) -> Tensor:
         vectors = []
         for item in given:
             try:
                 answers = session.run(None, {entry: np.ascontiguousarray(item.array[None], dtype=kind)})
-            except Exception as error:  # see above
-                raise ValueError(f"{path} refuses a recording of shape {item.array.shape}: {error}") from None
+            except Exception as error:  # onnxruntime's own classes, which derive from nothing narrower
+                why = describe(error)
+                raise ValueError(f"{path} refuses a recording of shape {item.array.shape}: {why}") from None
             vectors.append(np.asarray(answers[0]).reshape(-1))
         return _stack(path.name, vectors)
 

@@ -60,7 +60,7 @@ class Assessment(Work):
     @property
     def environment(self) -> Environment:
         """See `Work`."""
-        return Environment.parse(read_json(self._result_file)["environment"])
+        return Environment.read(self._result_file, "environment")
 
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`; the first of its scores."""

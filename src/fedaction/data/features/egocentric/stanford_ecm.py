@@ -30,6 +30,7 @@ from fedaction.data.features.egocentric.tables import (
     text_rows,
 )
 from fedaction.data.public.base import files_below
+from fedaction.federation.outside import shorten
 
 BACKGROUND = "background"
 _KINDS = {
@@ -97,7 +98,7 @@ def read_labels(path: Path) -> Rows[Activity]:
         if len(fitting) != 1:
             raise ValueError(
                 f"{path} must have one column each that begins with start, with stop or end, and with label or "
-                f"activity; it has {', '.join(header[:20]) or 'no header'}"
+                f"activity; it has {shorten(', '.join(header[:20])) or 'no header'}"
             )
         columns += fitting
     start, stop, label = columns
