@@ -26,6 +26,7 @@ from fedaction.federation.files import (
     write_atomically,
     write_sealed_json,
 )
+from fedaction.federation.profile import NOTHING, Profile
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import derive
 from fedaction.federation.settings import RecipeError, to_toml
@@ -141,6 +142,7 @@ def run_study(
     *,
     given: Sequence[ClientData] | None = None,
     callbacks: Sequence[Callback] = (),
+    profile: Profile = NOTHING,
 ) -> RunResult:
     """Runs everything a recipe names, or what is left of it, and writes results.
 
@@ -150,6 +152,7 @@ def run_study(
         progress: callback.
         given: clients in place of those that the recipe's data would load.
         callbacks: what is told of every round.
+        profile: where it is noted what takes its time.
 
     Returns:
         The study's result, which is also `result.json` in the directory.
@@ -157,7 +160,8 @@ def run_study(
     progress = progress or Quiet()
     for method, seed, home in list_runs(recipe, folder):
         check_begun(recipe.only(method, seed), home)  # before anything takes long
-    clients, loaded = load_clients(recipe, progress, given), recipe.run.seeds[0]
+    with profile.section("data"):
+        clients, loaded = load_clients(recipe, progress, given), recipe.run.seeds[0]
     check_ready(recipe, clients)
     recipe = add_alone(recipe, clients, progress.warn)
     data = recipe.source.fingerprint(split_seed(recipe))
@@ -176,11 +180,13 @@ def run_study(
                 write_atomically(home / "recipe.toml", to_toml(part.flat()).encode())
             controls, training = home in splits and not has_controls(home), not _done(part, home)
             if (controls or training) and recipe.source.per_seed and seed != loaded:
-                clients, loaded = load_clients(part, progress), seed
+                with profile.section("data"):
+                    clients, loaded = load_clients(part, progress), seed
             if controls:
-                write_controls(recipe, clients, home, progress)
+                with profile.section("controls"):
+                    write_controls(recipe, clients, home, progress)
             if training:
-                SingleRun(part, clients, home, progress, callbacks, data).execute()
+                SingleRun(part, clients, home, progress, callbacks, data, profile).execute()
             _warn_of_clock(home, progress)
             write_sealed_json(home / RESULT_FILE, summary(part, home))
         result = study_result(recipe, folder)
@@ -219,7 +225,9 @@ def _warn_of_clock(home: Path, progress: Progress) -> None:
         progress.warn(f"{home / 'clock.jsonl'} lacks {lost} of {standing.round} rounds: what they took is not known")
 
 
-def resume_study(folder: Path, progress: Progress | None = None, rounds: int = 0) -> RunResult:
+def resume_study(
+    folder: Path, progress: Progress | None = None, rounds: int = 0, profile: Profile = NOTHING
+) -> RunResult:
     """Resumes a study where it stopped; one that is done is only summed up again.
 
     With `rounds` it is made longer first: the recipe in its directory then has those, and says how many it had.
@@ -231,7 +239,7 @@ def resume_study(folder: Path, progress: Progress | None = None, rounds: int = 0
     standing = read_standing(folder)
     if rounds and standing is not None and standing.seal.rounds not in (0, *recipe.run.extended):
         recipe = replace(recipe, run=recipe.run.model_copy(update={"rounds": standing.seal.rounds}))  # not as edited
-    return run_study(extend(recipe, rounds) if rounds else recipe, folder, progress)
+    return run_study(extend(recipe, rounds) if rounds else recipe, folder, progress, profile=profile)
 
 
 def extend(recipe: Recipe, rounds: int) -> Recipe:
