@@ -73,7 +73,7 @@ class Profile:
 
         Args:
             now: the clock.
-            settle: called at the end of every section, so that what a GPU has yet to do counts where it was asked for;
+            settle: called at the end of every section, so that what a GPU has yet to do counts where it began;
                 by default it waits for the GPU, if one is used. A CPU then cannot work ahead of it.
         """
         self._now, self._settle = now, settle or _wait_for_gpu
