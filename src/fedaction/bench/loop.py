@@ -18,18 +18,15 @@ from fedaction.bench.timing import Tick, ignore
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.graph import partition
 from fedaction.data.layout import KINECT_V2
-from fedaction.engines.base import Engine, Training, plan_batches, set_precision
+from fedaction.engines.base import Training, plan_batches
 from fedaction.engines.sequential import SequentialEngine
-from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.processes import cores
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
 from fedaction.methods.base import Batch, Method, Metrics, Net
-from fedaction.methods.fdarn import FDARN, FDARNSettings
 from fedaction.methods.start import fresh, initial_state
 from fedaction.models.mlp import MLP
 from fedaction.models.stgcn import STGCN
 from fedaction.server.federation import combine
-from fedaction.server.state import FederationState
 
 
 @dataclass(frozen=True)
@@ -133,69 +130,4 @@ def _against_loop(workload: Workload, count: int, rounds: int, tick: Tick) -> di
         "seconds_bare": timing.medians(times)["bare"],
         "ratio_one_worker": timing.ratio(times, "one worker", "bare"),
         "ratio_all_workers": timing.ratio(times, "all workers", "bare"),
-    }
-
-
-def bench_engines(
-    clients: int = 100,
-    rounds: int = 3,
-    device: torch.device | None = None,
-    compiled: bool = False,
-    tick: Tick = ignore,
-) -> dict[str, Any]:
-    """The vectorised engine against the sequential one on small ST-GCN clients (16 sequences each)."""
-    data = make_clients(STGCN_CLIENTS, clients)
-    method = _Averaging([c.info for c in data.values()], STGCN_CLIENTS)
-    return {"compiled": compiled} | _compare(method, data, 16, rounds, device, tick, compiled)
-
-
-MODALITIES = ("audio", "flow", "inertial", "video")
-
-
-def bench_fdarn(
-    clients: int = 16, rounds: int = 3, device: torch.device | None = None, tick: Tick = ignore, *, width: int = 1024
-) -> dict[str, Any]:
-    """The vectorised engine against the sequential one on FDARN at the size of its EPIC-KITCHENS experiments.
-
-    Clients hold features of one of four modalities each, in turn, 97 classes and 64 samples, which are one batch.
-    `width` is that of features and of all hidden layers; the paper's is 1024.
-    """
-    about = (64, tuple(map(str, range(97))), (width,))
-    groups = (MODALITIES[i % len(MODALITIES)] for i in range(clients))
-    data = timing.fill_clients(ClientInfo(f"client-{i:04d}", group, *about) for i, group in enumerate(groups))
-    settings = FDARNSettings.model_validate({"model_features": width, "model_hidden": width})
-    method = FDARN([c.info for c in data.values()], settings)
-    return {"parameters": timing.count_parameters(method)} | _compare(method, data, 64, rounds, device, tick)
-
-
-def _compare(
-    method: Method,
-    data: dict[str, ClientData],
-    batch: int,
-    rounds: int,
-    device: torch.device | None,
-    tick: Tick,
-    compiled: bool = False,
-) -> dict[str, Any]:
-    """Rounds of both engines over the same clients: seconds per round (medians), samples per second, the ratio."""
-    device, device_name = timing.device_or_gpu(device)
-    set_precision(tf32=True)
-    server = FederationState(0, initial_state(method, 0)).to(device).server
-    jobs = timing.jobs_of(method, server)
-    seconds, training = dict[str, float](), Training(seed=0, batch_size=batch, lr=0.01)
-    engines: dict[str, Engine] = {
-        "sequential": SequentialEngine(method, data, training, device, cores()),
-        "vectorised": VectorisedEngine(method, data, training, device, compiled=compiled),
-    }
-    for name, engine in engines.items():
-        work = {name: lambda engine=engine: combine(method, server, engine.train(jobs))}
-        seconds |= timing.medians(timing.time_in_turn(work, rounds, lambda name, _: tick(name)).wall)
-        engine.close()
-    samples = sum(len(client.train) for client in data.values())
-    return {
-        "clients": len(data),
-        "device": device_name,
-        "seconds": seconds,
-        "samples_per_second": {name: samples / took for name, took in seconds.items()},
-        "speed_up": seconds["sequential"] / seconds["vectorised"],
     }

@@ -47,10 +47,10 @@ def time_in_turn(
     for turn in range(rounds + 1):
         for name, work in contenders.items():
             prepare(name, turn)
-            _wait()
+            wait()
             start, processor = time.perf_counter(), time.process_time()
             work()
-            _wait()
+            wait()
             if turn:
                 times.processor.setdefault(name, []).append(time.process_time() - processor)
                 times.wall.setdefault(name, []).append(time.perf_counter() - start)
@@ -59,7 +59,8 @@ def time_in_turn(
     return times
 
 
-def _wait() -> None:
+def wait() -> None:
+    """Waits for a GPU, if one is used."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 

@@ -51,6 +51,13 @@ from fedaction.cli.study import study_app
 from fedaction.federation.files import is_empty
 from fedaction.federation.recipes import find_recipe
 
+ProfileFlag = Annotated[
+    bool,
+    typer.Option(
+        "--profile", help="Say where the time goes, and write profile.json. A GPU is then waited for at every step."
+    ),
+]
+
 app = App(
     add_completion=False,
     rich_markup_mode="markdown",
@@ -79,6 +86,7 @@ def run(
     engine: Annotated[str, typer.Option(help="sequential or vectorised.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
     folder: Annotated[Path | None, typer.Option("--out", help="Run directory; default: runs/NAME-N.")] = None,
+    profiled: ProfileFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a recipe: its method, beside its baselines, over its seeds.
@@ -100,7 +108,7 @@ def run(
         say(f"run directory: {home}", err)
         from fedaction.report import run_and_report
 
-        _carry_out(partial(run_and_report, parsed, home), home, as_json)
+        _carry_out(partial(run_and_report, parsed, home), home, as_json, profiled)
 
 
 @app.command()
@@ -109,6 +117,7 @@ def resume(
     longer: Annotated[
         str, typer.Option("--extend", metavar="rounds=N", help="Make the run longer first; its result says so.")
     ] = "",
+    profiled: ProfileFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Resume a run where it stopped: the result is the same to the last bit.
@@ -120,7 +129,7 @@ def resume(
     announce(f"loading PyTorch and {folder}")
     from fedaction.report import resume_and_report
 
-    _carry_out(partial(resume_and_report, folder, rounds=rounds), folder, as_json)
+    _carry_out(partial(resume_and_report, folder, rounds=rounds), folder, as_json, profiled)
 
 
 def _read_rounds(longer: str) -> int:
@@ -207,9 +216,14 @@ for _command in (
     app.command()(_command)
 
 
-def _carry_out(work: Any, folder: Path, as_json: bool) -> None:
+def _carry_out(work: Any, folder: Path, as_json: bool, profiled: bool) -> None:
+    from fedaction.federation.profile import NOTHING, Profile, say_profile
+
+    profile = Profile() if profiled else NOTHING
     with report_progress(partial(_say_kept, folder), KeyError) as bar:
-        result = work(bar)
+        result = work(bar, profile=profile)
+    if profiled:
+        say(say_profile(profile.record()), err)
     if as_json:
         print(json.dumps(result))
         return

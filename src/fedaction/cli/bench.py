@@ -12,7 +12,10 @@ from rich.table import Table
 from fedaction.cli.common import App, JsonFlag, err, exit_on_refusal, fail, say, show
 
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-EngineTurns = Annotated[int, typer.Option(min=1, help="Timed turns of each engine.")]
+EngineOption = Annotated[str, typer.Option(help="sequential, vectorised or both.")]
+PrecisionOption = Annotated[str, typer.Option(help="fp32, or on a GPU bf16.")]
+RecordedFlag = Annotated[bool, typer.Option("--recorded", help="On a GPU: it repeats recorded steps by itself.")]
+TimedRounds = Annotated[int, typer.Option(min=1, help="Timed rounds of each engine, after two that warm up.")]
 
 bench_app = App(help="Measure speed: ratios within one run.")
 
@@ -41,33 +44,54 @@ def bench_loop(
 @bench_app.command("engines")
 def bench_engines(
     clients: Annotated[int, typer.Option(min=1, help="Clients per round.")] = 100,
-    rounds: EngineTurns = 3,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences in a local step.")] = 16,
+    steps: Annotated[int, typer.Option(min=1, help="Local steps in a round.")] = 1,
+    bodies: Annotated[int, typer.Option(min=1, max=2, help="Persons in a sequence.")] = 1,
+    method: Annotated[str, typer.Option(help="fedavg, fsar, or another that learns from skeletons.")] = "fedavg",
+    backbone: Annotated[str, typer.Option(help="stgcn (a quarter wide), ctrgcn, mstgcn or msg3d.")] = "stgcn",
+    last: Annotated[int, typer.Option(min=0, help="ST-GCN: channels of the last unit; 0: as its block.")] = 0,
+    frames: Annotated[int, typer.Option(min=1, help="Frames of a sequence.")] = 50,
+    augment: Annotated[bool, typer.Option("--augment", help="Shear and crop sequences, as recipes do.")] = False,
+    engine: EngineOption = "both",
+    precision: PrecisionOption = "fp32",
+    recorded: RecordedFlag = False,
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile networks or stacked steps.")] = False,
+    kernels: Annotated[bool, typer.Option(help="Whether stacked layers use Triton kernels.")] = True,
+    rounds: TimedRounds = 5,
     device: DeviceOption = "auto",
-    compiled: Annotated[bool, typer.Option("--compile", help="Fuse the stacked step with torch.compile.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """The vectorised engine against the sequential one, on many small ST-GCN clients."""
-    from fedaction.bench import loop as bench
+    """Whole rounds of many clients with skeletons, by each engine: samples a second, each of a step counted once."""
+    from fedaction.bench import engines as bench
     from fedaction.engines.base import choose_device
+    from fedaction.federation.settings import check_choice
+    from fedaction.methods import METHODS
 
-    with err.status("measuring") as status:
-        result = bench.bench_engines(clients, rounds, choose_device(device), compiled, status.update)
+    with err.status("measuring") as status, exit_on_refusal():
+        check_choice({"--method": method}, "--method", METHODS, "bench engines")
+        work = bench.Skeletons(clients, bodies, batch, steps, method, backbone, last, augment, frames)
+        way = bench.Way(bench.choose_engines(engine), bench.choose_precision(precision), recorded, compiled, kernels)
+        result = bench.bench_engines(work, way, rounds, choose_device(device), status.update)
     _show(result, as_json)
 
 
 @bench_app.command("fdarn")
 def bench_fdarn(
     clients: Annotated[int, typer.Option(min=1, help="Clients per round, of four modalities in turn.")] = 16,
-    rounds: EngineTurns = 3,
+    engine: EngineOption = "both",
+    precision: PrecisionOption = "fp32",
+    recorded: RecordedFlag = False,
+    rounds: TimedRounds = 5,
     device: DeviceOption = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """The vectorised engine against the sequential one, on FDARN clients of the paper's largest size."""
-    from fedaction.bench import loop as bench
+    """Whole rounds of FDARN clients of the paper's largest size, by each engine: samples a second."""
+    from fedaction.bench import engines as bench
     from fedaction.engines.base import choose_device
 
-    with err.status("measuring") as status:
-        result = bench.bench_fdarn(clients, rounds, choose_device(device), status.update)
+    with err.status("measuring") as status, exit_on_refusal():
+        way = bench.Way(bench.choose_engines(engine), bench.choose_precision(precision), recorded)
+        result = bench.bench_fdarn(clients, way, rounds, choose_device(device), status.update)
     _show(result, as_json)
 
 
@@ -223,11 +247,13 @@ def bench_load(
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:
-    """Two engines compared."""
+    """One engine, or two compared."""
     if as_json:
         print(json.dumps(result))
         return
     for name, speed in result["samples_per_second"].items():
-        seconds = result["seconds"][name]
-        say(f"{name}: {speed:,.0f} samples/s on {result['device']}, {seconds:.3f} s a round")
-    say(f"speed-up: {result['speed_up']:.2f}")
+        seconds, first = result["seconds"][name], result["seconds_first_step"][name]
+        how = f"{seconds:.3f} s a round, the first step done after {first:.1f} s"
+        say(f"{name}: {speed:,.0f} samples/s on {result['device']}, {how}")
+    if "speed_up" in result:
+        say(f"speed-up: {result['speed_up']:.2f}")

@@ -46,6 +46,7 @@ from fedaction.engines.recorded import RecordedStep
 from fedaction.engines.simulation import Simulation
 from fedaction.evaluation.site import Answers
 from fedaction.federation.processes import in_order_by
+from fedaction.federation.profile import STEPS
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import derive
 from fedaction.federation.state import Job, Update
@@ -166,8 +167,15 @@ class SequentialEngine(Simulation):
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
         """See `Engine.train`. At most one job more than workers is under way, so memory stays flat."""
-        for finish in self._in_order(self._train, jobs):
-            yield finish()
+        trained = iter(self._in_order(self._train, jobs))
+        while True:
+            with self.profile.waiting():  # for the threads that train
+                finish = next(trained, None)
+            if finish is None:
+                return
+            with self.profile.section("copy"):
+                update = finish()
+            yield update
 
     def _answer(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
         return self._in_order(partial(self._test, split), jobs)
@@ -210,25 +218,27 @@ class SequentialEngine(Simulation):
         """
         method, training, client = self._method, self._training, job.client
         scopes = method.scopes_of(client)
-        net, local = self._resident(client, "train"), self.store.current(client)
-        net.load(scopes, job.payload, local)
-        net.module.train()
-        changes = method.begin(net.tensors)
-        net.set(changes)
-        anchor = net
-        if method.needs_anchor:
-            anchor = self._resident(client, "anchor")
-            anchor.load(scopes, job.payload, local)
-            anchor.set(changes)
-        for name, key in net.dropouts.items():
-            key.fill_(dropout_key(training, job, name))
+        with self.profile.section("load"):
+            net, local = self._resident(client, "train"), self.store.current(client)
+            net.load(scopes, job.payload, local)
+            net.module.train()
+            changes = method.begin(net.tensors)
+            net.set(changes)
+            anchor = net
+            if method.needs_anchor:
+                anchor = self._resident(client, "anchor")
+                anchor.load(scopes, job.payload, local)
+                anchor.set(changes)
+            for name, key in net.dropouts.items():
+                key.fill_(dropout_key(training, job, name))
         means = {name: mean.to("cpu", non_blocking=True) for name, mean in self._steps(job, net, anchor).items()}
-        net.set(method.finish(anchor.tensors, net.tensors))
         trees: dict[bool, dict[str, Tensor]] = {True: {}, False: {}}
-        for name, scope in scopes.items():
-            if scope is not Scope.FROZEN:
-                copy = net.tensors[name].detach().clone(memory_format=torch.contiguous_format)
-                trees[scope is Scope.LOCAL][name] = copy
+        with self.profile.section("copy"):
+            net.set(method.finish(anchor.tensors, net.tensors))
+            for name, scope in scopes.items():
+                if scope is not Scope.FROZEN:
+                    copy = net.tensors[name].detach().clone(memory_format=torch.contiguous_format)
+                    trees[scope is Scope.LOCAL][name] = copy
         samples = float(len(self._data[client].train))
         done = torch.cuda.Event() if self._device.type == "cuda" else None
         if done is not None:
@@ -248,25 +258,30 @@ class SequentialEngine(Simulation):
         """A job's local steps; the means of their metrics, still on the device."""
         method, training, train = self._method, self._training, self._data[job.client].train
         lr, own = training.lr_at(job.round), method.overrides("step")
-        optimiser = self._optimiser(job.client, net, lr)
-        rules = method.plan(method.clients[job.client])
-        plan = plan_batches(training, job, len(train))
-        drawn = self._prepare.draw(plan, train.shape, augmentation_generator(training, job), job.round)
-        drawn = {name: to_device(tensor, self._device) for name, tensor in {**drawn, "y": train.labels[plan]}.items()}
-        starts = train.draw(plan, starts_generator(training, job))
-        rows = to_device(plan, self._device) if train.resident else plan
+        rules, profile = method.plan(method.clients[job.client]), self.profile
+        with profile.section("draw"):
+            optimiser = self._optimiser(job.client, net, lr)
+            plan = plan_batches(training, job, len(train))
+            drawn = self._prepare.draw(plan, train.shape, augmentation_generator(training, job), job.round)
+            drawn = {n: to_device(tensor, self._device) for n, tensor in {**drawn, "y": train.labels[plan]}.items()}
+            starts = train.draw(plan, starts_generator(training, job))
+            rows = to_device(plan, self._device) if train.resident else plan
         sums: dict[str, Tensor] = {}
-        for step, x in enumerate(take_each(train, rows, starts)):
-            batch = {"x": x, **{name: tensor[step] for name, tensor in drawn.items()}}
-            untrained = untrained_names(rules, step, len(plan), job.epochs or training.local_epochs)
-            if own:
-                changes, metrics = method.step(net, anchor, self._prepare_batch(batch), lr)
-                net.set(changes)
-            elif self._recorded:
-                metrics = self._repeat(net, anchor, optimiser, batch, untrained)
-            else:
-                metrics = self._step(net, anchor, optimiser, batch, untrained)
-            _add(sums, metrics)
+        batches = take_each(train, rows, starts)
+        for step in range(len(plan)):
+            with profile.section("draw"):
+                batch = {"x": next(batches), **{name: tensor[step] for name, tensor in drawn.items()}}
+            with profile.section(STEPS):
+                untrained = untrained_names(rules, step, len(plan), job.epochs or training.local_epochs)
+                if own:
+                    changes, metrics = method.step(net, anchor, self._prepare_batch(batch), lr)
+                    net.set(changes)
+                elif self._recorded:
+                    metrics = self._repeat(net, anchor, optimiser, batch, untrained)
+                else:
+                    metrics = self._step(net, anchor, optimiser, batch, untrained)
+                _add(sums, metrics)
+        batches.close()
         return {name: total.double() / len(plan) for name, total in sums.items()}
 
     def _prepare_batch(self, batch: Tree) -> Batch:

@@ -14,6 +14,7 @@ from fedaction.engines.base import Applied, Training, place
 from fedaction.engines.store import LocalStore
 from fedaction.evaluation.neighbours import nearest_labels, unseen_accuracy
 from fedaction.evaluation.site import Answers, Evaluation, Question, evaluate_answers
+from fedaction.federation.profile import NOTHING, Profile
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import generator
 from fedaction.federation.state import Job, Update
@@ -35,6 +36,7 @@ class Simulation(ABC):
         self._data = place(data, device)
         self._first: dict[tuple[object, ...], dict[Scope, dict[str, Tensor]]] = {}
         self._networks: dict[tuple[object, ...], nn.Module] = {}
+        self.profile: Profile = NOTHING
         self.store = LocalStore(lambda client: self._of_scope(client, Scope.LOCAL))
 
     @abstractmethod

@@ -59,7 +59,8 @@ def make_template(
     pair: list[nn.Module] = []
     twins: list[nn.Module] = []
     for training in (True, False):
-        module = use_stacked_form(fresh(method, widest, seed).to(device).train(training))
+        module = fresh(method, widest, seed).to(device).train(training)
+        module = use_stacked_form(module, nested=method.overrides("step"))
         if kernels:
             module = use_kernels(module)
         twins.append(set_network_precision(share_by_batch(module), device, precision))

@@ -37,6 +37,7 @@ from fedaction.engines.simulation import Simulation
 from fedaction.engines.stack import Stack, copy_rows
 from fedaction.engines.template import Template, make_template
 from fedaction.evaluation.site import Answers
+from fedaction.federation.profile import STEPS
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import Job, Update
 from fedaction.federation.tree import FlatTree, Places, Tree
@@ -244,38 +245,56 @@ class VectorisedEngine(Simulation):
 
     def _train(self, jobs: Sequence[Job], limit: int | None = None) -> dict[str, Update]:
         method, training = self._method, self._training
-        template = self._template(jobs)
-        state = self._stack(jobs, template)
-        if method.overrides("begin"):
-            # Copies: what is begun with may be another tensor's own values, and both are then changed in place.
-            state |= {name: tensor.clone() for name, tensor in vmap(method.begin)(state).items()}
-        anchor = {n: t.clone() for n, t in state.items()} if method.needs_anchor else {}
-        for name in template.dropouts:
-            state[name] = torch.tensor([dropout_key(training, job, name) for job in jobs], device=self._device)
-        rules = method.plan(method.clients[jobs[0].client])
-        feed = Feed(jobs, self._data, training, self._method.task, self._device)
+        rules, section = method.plan(method.clients[jobs[0].client]), self.profile.section
+        with section("stack"):
+            template = self._template(jobs)
+            state = self._stack(jobs, template)
+            if method.overrides("begin"):
+                # Copies: what is begun with may be another tensor's own values, and both are then changed in place.
+                state |= {name: tensor.clone() for name, tensor in vmap(method.begin)(state).items()}
+            anchor = {n: t.clone() for n, t in state.items()} if method.needs_anchor else {}
+            for name in template.dropouts:
+                state[name] = torch.tensor([dropout_key(training, job, name) for job in jobs], device=self._device)
+            stack = self._load(template, jobs, state, anchor, keep=limit is None)
+        with section("feed"):
+            feed = Feed(jobs, self._data, training, self._method.task, self._device)
         sums: dict[str, Tensor] = {}
         steps = [self._steps(job) for job in jobs]
-        stack = self._load(template, jobs, state, anchor, keep=limit is None)
         state, lr, epochs = stack.state, training.lr_at(jobs[0].round), jobs[0].epochs or training.local_epochs
         for step in range(min(steps[0], limit or steps[0])):
             active = sum(1 for count in steps if count > step)
-            x, y = feed.batch(step, active)
-            if method.overrides("step"):
-                live = {n: t[:active] for n, t in state.items()}
-                received = {n: t[:active] for n, t in anchor.items()}
-                changes, values = self._own_step(template, live, received, x, y, lr)
-                for name, tensor in changes.items():
-                    state[name][:active] = tensor
-            else:
-                values = stack.step({"x": x, "y": y}, untrained_names(rules, step, steps[0], epochs), lr)
-            _add(sums, values, active, len(jobs))
-        if method.overrides("finish") and limit is None:
-            state = {**state, **vmap(method.finish)(anchor, state)}  # the stack keeps its own
+            with section("feed"):
+                x, y = feed.batch(step, active)
+            with section(STEPS):
+                if method.overrides("step"):
+                    live = {n: t[:active] for n, t in state.items()}
+                    received = {n: t[:active] for n, t in anchor.items()}
+                    changes, values = self._own_step(template, live, received, x, y, lr)
+                    for name, tensor in changes.items():
+                        state[name][:active] = tensor
+                else:
+                    values = stack.step({"x": x, "y": y}, untrained_names(rules, step, steps[0], epochs), lr)
+                _add(sums, values, active, len(jobs))
+        with section("split"):
+            return self._updates(jobs, state, anchor, template, sums, steps, keep=limit is None)
+
+    def _updates(
+        self,
+        jobs: Sequence[Job],
+        state: Tree,
+        anchor: Tree,
+        template: Template,
+        sums: Tree,
+        steps: Sequence[int],
+        keep: bool,
+    ) -> dict[str, Update]:
+        """What each client of a stack sends; what it keeps goes into the store, but after a trial."""
+        if self._method.overrides("finish") and keep:
+            state = {**state, **vmap(self._method.finish)(anchor, state)}  # the stack keeps its own
         updates: dict[str, Update] = {}
         for job, of in zip(jobs, self._split(jobs, state, template, sums, steps), strict=True):
             tree, own, sound, metrics = of
-            if limit is None:
+            if keep:
                 self.store.put(job.client, own)
             samples, fault = float(len(self._data[job.client].train)), "" if sound else find_fault(job.client, own)
             updates[job.client] = Update(

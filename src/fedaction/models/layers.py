@@ -23,16 +23,31 @@ class TwoForm(nn.Module):
     """A layer with a plain and a stacked form."""
 
     stacked = False
+    nested = False
 
 
-def use_stacked_form(module: nn.Module, stacked: bool = True) -> nn.Module:
-    """Switches every two-form layer of a network, and returns the network; torch's recurrent ones are written out."""
+def use_stacked_form(module: nn.Module, stacked: bool = True, *, nested: bool = False) -> nn.Module:
+    """Switches every two-form layer of a network, and returns the network; torch's recurrent ones are written out.
+
+    `nested`: whether gradients are taken inside of `vmap`, as methods with steps of their own do, and not around it.
+    """
     for layer in module.modules():
         if isinstance(layer, TwoForm):
-            layer.stacked = stacked
+            layer.stacked, layer.nested = stacked, nested
         elif stacked and isinstance(layer, nn.RNNBase):
             write_out(layer)
     return module
+
+
+def take_windows(x: Tensor, frames: int, stride: int, dilation: int = 1, *, nested: bool = False) -> Tensor:
+    """Windows of frames, one every `stride` frames: (N, T, ...) to (N, T', ..., taps), a tap every `dilation` frames.
+
+    `vmap` has no rule for the gradient of `unfold`: where it is `nested`, windows are put together from slices.
+    """
+    if not nested:
+        return x.unfold(1, frames, stride)[..., ::dilation]
+    last = (x.shape[1] - frames) // stride * stride
+    return torch.stack([x[:, tap : tap + last + 1 : stride] for tap in range(0, frames, dilation)], -1)
 
 
 class BatchNorm(TwoForm):
@@ -163,8 +178,8 @@ class TemporalConv(TwoForm):
             y = F.conv2d(x.permute(0, 3, 1, 2), kernel, self.bias, (self.stride, 1), (margin, 0), (self.dilation, 1))
             return y.permute(0, 2, 3, 1)
         span = self.dilation * (self.kernel - 1) + 1
-        windows = F.pad(x, (0, 0, 0, 0, margin, margin)).unfold(1, span, self.stride)  # N, T', V, C, span
-        windows = windows[..., :: self.dilation].flatten(-2)
+        padded = F.pad(x, (0, 0, 0, 0, margin, margin))
+        windows = take_windows(padded, span, self.stride, self.dilation, nested=self.nested).flatten(-2)
         return windows @ self.weight.transpose(0, 1).flatten(0, 1) + self.bias
 
 

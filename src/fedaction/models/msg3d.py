@@ -14,7 +14,15 @@ from torch import Tensor, nn
 
 from fedaction.data.graph import window_adjacencies
 from fedaction.models.backbone import Backbone, BackboneOptions
-from fedaction.models.layers import BatchNorm, GraphConv, MultiScaleTemporal, TemporalConv, shortcut
+from fedaction.models.layers import (
+    BatchNorm,
+    GraphConv,
+    MultiScaleTemporal,
+    TemporalConv,
+    TwoForm,
+    shortcut,
+    take_windows,
+)
 
 BRANCHES = 6
 WINDOWS = (3, 5)
@@ -60,7 +68,7 @@ class HopPath(nn.Module):
         return self.temporal(self.norm(self.spatial(x, graph + self.A_res)).relu())
 
 
-class WindowPath(nn.Module):
+class WindowPath(TwoForm):
     """Graph convolution over windows of a few frames (G3D), each then collapsed to one frame.
 
     A_res (K, frames, V, frames, V) is learned and added to the window's graph.
@@ -94,15 +102,16 @@ class WindowPath(nn.Module):
         joints = x.shape[2]
         graph = self.graph + self.A_res + change[:, None, :, None, :]
         graph = graph.flatten(3, 4).flatten(1, 2)  # K, frames * V, frames * V
-        y = self.norm(self.spatial(windows(x, self.frames, self.stride), graph)).relu()
+        y = self.norm(self.spatial(windows(x, self.frames, self.stride, self.nested), graph)).relu()
         y = y.unflatten(2, (self.frames, joints)).transpose(2, 3).flatten(3)  # N, T', V, frames * C'
         return self.collapse_norm(self.collapse(y))
 
 
-def windows(x: Tensor, frames: int, stride: int) -> Tensor:
+def windows(x: Tensor, frames: int, stride: int, nested: bool = False) -> Tensor:
     """Windows of some frames around every stride-th one, zeros outside: (N, T, V, C) to (N, T', frames * V, C)."""
     margin = (frames - 1) // 2
-    unfolded = F.pad(x, (0, 0, 0, 0, margin, margin)).unfold(1, frames, stride)  # N, T', V, C, frames
+    padded = F.pad(x, (0, 0, 0, 0, margin, margin))
+    unfolded = take_windows(padded, frames, stride, nested=nested)  # N, T', V, C, frames
     return unfolded.permute(0, 1, 4, 2, 3).flatten(2, 3)
 
 

@@ -16,6 +16,7 @@ from fedaction.report import files
 from fedaction.report.clock import RunClock, read_clock
 from fedaction.report.files import Analysis, Confusion, Evidence, LearnedGraph, RecordedAction, Result, finite
 from fedaction.report.judgement import Judgement, read_judgement
+from fedaction.report.profile import read_profile
 from fedaction.runs.metrics import Row, read_rows
 
 Series = dict[int, float | None]  # value by round
@@ -91,6 +92,7 @@ class ReportData:
     notes: tuple[str, ...]
     analyses: tuple[Analysis, ...] = ()
     judgement: Judgement = field(default_factory=Judgement)
+    profile: dict[str, Any] | None = None  # where the time went, as texts, if that was asked for
     served: ServerStatus | None = None  # of a run between sites of their own: who joined, what was refused
 
     @property
@@ -175,6 +177,7 @@ def collect(run_dir: Path, notes: Sequence[str] = ()) -> ReportData:
         groups=groups,
         notes=tuple(notes),
         analyses=files.read_analyses(run_dir / "analyses"),
+        profile=read_profile(run_dir),
         judgement=read_judgement(run_dir, [method.name for method in methods]),
         served=read_record(ServerStatus, run_dir / STATUS),
     )

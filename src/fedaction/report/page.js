@@ -21,7 +21,7 @@ if (data.warnings.length) {
 }
 
 const missing = [];
-for (const draw of [drawAccuracy, drawClock, drawTable, drawEqual, drawSites, drawJoining, drawSplit, drawLoss, drawConfusion, drawTraffic, drawTopology, drawPlayer, drawAnalyses]) {
+for (const draw of [drawAccuracy, drawClock, drawTable, drawEqual, drawProfile, drawSites, drawJoining, drawSplit, drawLoss, drawConfusion, drawTraffic, drawTopology, drawPlayer, drawAnalyses]) {
   try {
     const reason = draw();
     if (reason) missing.push(reason);

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
@@ -18,6 +19,7 @@ from fedaction.engines.flower.status import SeenSite, ServerStatus
 from fedaction.evaluation.accuracy import wilson
 from fedaction.federation.files import write_atomically
 from fedaction.federation.order import natural_key
+from fedaction.federation.profile import NOTHING, Profile
 from fedaction.federation.progress import Progress
 from fedaction.federation.words import amount, quote
 from fedaction.methods import title_of
@@ -25,6 +27,7 @@ from fedaction.report.clock import unit_of, word_of
 from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
 from fedaction.report.files import Analysis, LearnedGraph, RecordedAction, Result, finite
 from fedaction.report.judgement import Judgement
+from fedaction.report.profile import write_profile
 from fedaction.runs.budget import COSTS, Cost
 from fedaction.runs.metrics import metric_name
 from fedaction.runs.recipe import Recipe
@@ -32,7 +35,7 @@ from fedaction.runs.standing import check_study
 from fedaction.runs.study import RunResult, resume_study, run_study
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
-_NAMES = "dom chart heatmap results judge sites clock body topology player analyses page"
+_NAMES = "dom chart heatmap results judge profile sites clock body topology player analyses page"
 SCRIPTS = tuple(f"{name}.js" for name in _NAMES.split())
 _CONTROLS = {"majority": "Commonest class", "ridge": "Ridge classifier"}
 _MOST_POINTS = 400  # of one curve; more than a screen can show
@@ -56,14 +59,28 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     return target
 
 
-def run_and_report(recipe: Recipe, folder: Path, progress: Progress | None = None) -> RunResult:
+def run_and_report(
+    recipe: Recipe, folder: Path, progress: Progress | None = None, profile: Profile = NOTHING
+) -> RunResult:
     """Runs a study, see `runs.study.run_study`, and writes report.html into its directory, last of all."""
-    return run_study(recipe, folder, progress, finish=write_report)
+    finish = partial(_write_report, profile=profile)
+    return run_study(recipe, folder, progress, finish=finish, profile=profile)
 
 
-def resume_and_report(folder: Path, progress: Progress | None = None, rounds: int = 0) -> RunResult:
+def resume_and_report(
+    folder: Path, progress: Progress | None = None, rounds: int = 0, profile: Profile = NOTHING
+) -> RunResult:
     """Resumes a study where it stopped, see `runs.study.resume_study`, and writes its report."""
-    return resume_study(folder, progress, rounds, finish=write_report)
+    finish = partial(_write_report, profile=profile)
+    return resume_study(folder, progress, rounds, finish=finish, profile=profile)
+
+
+def _write_report(folder: Path, profile: Profile) -> None:
+    """The report, with what took the run's time so far, if that was asked for; the file says what the report took."""
+    write_profile(folder, profile)
+    with profile.section("report"):
+        write_report(folder)
+    write_profile(folder, profile)
 
 
 def render(data: ReportData) -> str:
@@ -194,6 +211,7 @@ def _payload(data: ReportData) -> dict[str, Any]:
         ],
         "served": _served(data.served),
         "warnings": data.result.warnings if data.result else (),
+        "profile": data.profile,
         "controls": [
             {
                 "name": _CONTROLS.get(name, name),

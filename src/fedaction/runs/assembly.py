@@ -22,6 +22,7 @@ from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.average import Averager
 from fedaction.federation.clock import Clock, Device, spread_devices
 from fedaction.federation.processes import cores
+from fedaction.federation.profile import NOTHING, Profile
 from fedaction.federation.scope import Scope
 from fedaction.federation.settings import RecipeError
 from fedaction.guard.base import Gatherer, Guard
@@ -101,9 +102,11 @@ class Assembly:
     """By client, for whoever uses its network: the names of its classes, and how recordings became samples."""
     attackers: frozenset[str] = frozenset()
     """Clients that are hostile, for experiments."""
+    profile: Profile = NOTHING
+    """Where engines note what takes their time."""
 
     @classmethod
-    def of(cls, recipe: Recipe, clients: Mapping[str, ClientData]) -> Assembly:
+    def of(cls, recipe: Recipe, clients: Mapping[str, ClientData], profile: Profile = NOTHING) -> Assembly:
         """`clients` are prepared, as the recipe's data gives them."""
         run = recipe.run
         kind, settings = recipe.kinds[run.method], recipe.methods[run.method]
@@ -119,7 +122,7 @@ class Assembly:
         infos = [ready[name].info for name in described]
         if any(info != described[info.id] for info in infos):
             method = kind(infos, settings)
-        return cls(recipe, method, ready, described, device, cards, attackers)
+        return cls(recipe, method, ready, described, device, cards, attackers, profile)
 
     @property
     def seed(self) -> int:
@@ -184,12 +187,13 @@ class Assembly:
     def engine(self) -> SimulatedEngine:
         """The engine, which holds every site; hostile ones send what they please."""
         engine, guard = self._engine(), self.recipe.guard
+        engine.profile = self.profile
         if guard.attack in ("none", "labels") or not self.attackers:
             return engine
         attack = Attack(self.method, guard.attack, self.attackers, self.seed, guard.attack_size)
         return ObservedEngine(engine, [attack])
 
-    def _engine(self) -> SimulatedEngine:
+    def _engine(self) -> SequentialEngine | VectorisedEngine:
         run = self.recipe.run
         set_precision(run.tf32, fastest=run.precision == "bf16")
         common = (self.method, self.clients, self.training, self.device)

@@ -18,7 +18,8 @@ from fedaction.server.devices import fleet_of
 
 def check_ready(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
     """Raises what would stop the study at its start, so that a study which cannot start leaves nothing behind."""
-    check_precision(recipe.run.precision, choose_device(recipe.run.device))
+    device = choose_device(recipe.run.device)
+    check_precision(recipe.run.precision, device)
     unseen = recipe.run.unseen
     if unseen and (unseen not in clients or len(clients) < 2):
         raise ValueError(f"unseen = {unseen!r} must be one of several clients; there are {', '.join(clients)}")
@@ -44,7 +45,7 @@ def check_ready(recipe: Recipe, clients: Mapping[str, ClientData]) -> None:
         method = recipe.kinds[name]([client.info for client in arranged.values()], settings)
         _check_size(method)
         initial_state(method, recipe.run.seeds[0])
-        if run.own and run.engine == "vectorised" and (fault := find_unstackable(method, run.seeds[0])):
+        if run.engine == "vectorised" and (fault := find_unstackable(method, run.seeds[0], device)):
             raise ValueError(
                 f"engine = 'vectorised' trains many clients at once, but {fault}; say engine = 'sequential' or 'auto'"
             )

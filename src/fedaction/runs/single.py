@@ -16,6 +16,7 @@ from fedaction.engines.observed import ObservedEngine, Observer
 from fedaction.evaluation.divergence import Distances
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Neighbours, Question
 from fedaction.federation.files import hold_folder, make_folder, write_json, write_sealed_json
+from fedaction.federation.profile import NOTHING, Profile
 from fedaction.federation.progress import Progress
 from fedaction.federation.seeds import numpy_generator
 from fedaction.methods.start import initial_state
@@ -54,12 +55,14 @@ class SingleRun:
         progress: Progress,
         callbacks: Sequence[Callback] = (),
         data: Mapping[str, str] | None = None,
+        profile: Profile = NOTHING,
     ) -> None:
         """`recipe` names one method and one seed; `clients` are already prepared.
 
         `data` says what they were made of (`Source.fingerprint`); None: that is not known, nor compared.
         """
-        self._prepare(recipe, Assembly.of(recipe, clients), folder, progress, callbacks, data or {})
+        self._prepare(recipe, Assembly.of(recipe, clients, profile), folder, progress, callbacks, data or {})
+        self._profile = profile
 
     def _prepare(
         self,
@@ -73,7 +76,7 @@ class SingleRun:
     ) -> None:
         self.recipe, self.folder, self.progress, self.callbacks = recipe, folder, progress, callbacks
         self.assembly: Assembled = assembly
-        self._seal = Seal.of(recipe, data)
+        self._seal, self._profile = Seal.of(recipe, data), NOTHING
         seed = self.assembly.seed
         self.label = recipe.run.method if seed == 0 else f"{recipe.run.method}, seed {seed}"
         federation = make_federation(recipe, self.assembly.method, progress.warn)
@@ -155,34 +158,41 @@ class SingleRun:
     def _advance(self, state: RunState, engine: SimulatedEngine, metrics: MetricsFile) -> RunState:
         """One round, and what is written after it."""
         run, round, start = self.recipe.run, state.round + 1, time.perf_counter()
-        federation, rows = self.rounds.advance(state.federation, engine, round)
+        section = self._profile.section
+        self._profile.begin(str(self.folder), round)
+        with section("guards and averaging"):  # what engines do is noted by them
+            federation, rows = self.rounds.advance(state.federation, engine, round)
         self._snapshots.write(round)
         trained, accuracy = time.perf_counter(), None
         best = False
         if is_tested(run, round, federation.time):
-            tests = self._test(federation, engine)
+            with section("test"):
+                tests = self._test(federation, engine)
             rows += tests
             last = max((row.round for row in tests), default=0)
             known = [r.value for r in tests if (r.round, r.name) == (last, "accuracy") and r.value is not None]
             accuracy = fmean(known) if known else None
             if run.validation:
-                chosen, validated = self._validate(federation, engine)
+                with section("validation"):
+                    chosen, validated = self._validate(federation, engine)
                 rows += validated
                 best = chosen > state.best[0]
                 state = replace(state, best=(chosen, round) if best else state.best)
-        state = replace(state, federation=federation, metrics_length=metrics.append(rows))
-        state = replace(state, metrics_sha256=metrics.sha256)
+        with section("metrics"):
+            state = replace(state, federation=federation, metrics_length=metrics.append(rows))
+            state = replace(state, metrics_sha256=metrics.sha256)
         self._write_seconds(round, trained - start, time.perf_counter() - start)
         if run.models_every and round % run.models_every == 0:
             path = self.folder / "models" / f"round-{round:06d}.safetensors"
             write_model(path, self.recipe, self.assembly.described, state.server)
         due = round % run.checkpoint_every == 0 or self._over(state)
-        if best or due:
-            state = replace(state, locals=engine.store.save())
-        if best:
-            state = save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints, "best")
-        if due:
-            state = save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints)
+        with section("checkpoint"):
+            if best or due:
+                state = replace(state, locals=engine.store.save())
+            if best:
+                state = save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints, "best")
+            if due:
+                state = save_checkpoint(self.folder / "checkpoints", state, run.keep_checkpoints)
         self.progress.advance(self.label, round, accuracy)
         for callback in self.callbacks:
             callback.on_round(rows)
@@ -255,9 +265,12 @@ class SingleRun:
     def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
         """The models, and what the report shows besides numbers, by kind and client."""
         state = self._chosen(state, engine)
-        self._write_models(state, engine)
+        self._profile.begin(str(self.folder), 0)
+        with self._profile.section("models"):
+            self._write_models(state, engine)
         question = Question(tuple(EVIDENCE), self.recipe.run.report_samples)
-        reports = self.federation.evaluate(state.federation, engine, self.assembly.tested, question)
+        with self._profile.section("evidence"):
+            reports = self.federation.evaluate(state.federation, engine, self.assembly.tested, question)
         evidence: dict[str, dict[str, Any]] = {
             kind: {report.client: report.evidence[kind] for report in reports if kind in report.evidence}
             for kind in EVIDENCE

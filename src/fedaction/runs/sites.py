@@ -68,6 +68,7 @@ _SIMULATED = (
     "feature_missing",
     "feature_rare",
     "attackers",
+    "sites",
 )
 
 

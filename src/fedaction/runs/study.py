@@ -27,6 +27,7 @@ from fedaction.federation.files import (
     write_atomically,
     write_sealed_json,
 )
+from fedaction.federation.profile import NOTHING, Profile
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import derive
 from fedaction.federation.settings import RecipeError, nearest, to_toml
@@ -155,6 +156,7 @@ def run_study(
     given: Sequence[ClientData] | None = None,
     callbacks: Sequence[Callback] = (),
     finish: Callable[[Path], object] = lambda _: None,
+    profile: Profile = NOTHING,
 ) -> RunResult:
     """Runs everything a recipe names, or what is left of it, and writes results.
 
@@ -165,6 +167,7 @@ def run_study(
         given: clients in place of those that the recipe's data would load.
         callbacks: what is told of every round.
         finish: called with the directory when all is done, while nobody else can write there.
+        profile: where it is noted what takes its time.
 
     Returns:
         The study's result, which is also `result.json` in the directory.
@@ -172,7 +175,8 @@ def run_study(
     progress, begun = progress or Quiet(), folder.is_dir()
     for method, seed, home in list_runs(recipe, folder):
         check_begun(recipe.only(method, seed), home)  # before anything takes long
-    clients, loaded = load_clients(recipe, progress, given), recipe.run.seeds[0]
+    with profile.section("data"):
+        clients, loaded = load_clients(recipe, progress, given), recipe.run.seeds[0]
     check_ready(recipe, clients)
     recipe = add_alone(recipe, clients, progress.warn)
     data = recipe.source.fingerprint(split_seed(recipe))
@@ -192,11 +196,13 @@ def run_study(
                 write_atomically(home / "recipe.toml", to_toml(part.flat()).encode())
             controls, training = home in splits and not has_controls(home), not _done(part, home)
             if (controls or training) and recipe.source.per_seed and seed != loaded:
-                clients, loaded = load_clients(part, progress), seed
+                with profile.section("data"):
+                    clients, loaded = load_clients(part, progress), seed
             if controls:
-                write_controls(recipe, clients, home, progress)
+                with profile.section("controls"):
+                    write_controls(recipe, clients, home, progress)
             if training:
-                SingleRun(part, clients, home, progress, callbacks, data).execute()
+                SingleRun(part, clients, home, progress, callbacks, data, profile).execute()
             _warn_of_clock(home, progress)
             write_sealed_json(home / RESULT_FILE, summary(part, home))
         result = study_result(recipe, folder)
@@ -240,7 +246,9 @@ def resume_study(
     folder: Path,
     progress: Progress | None = None,
     rounds: int = 0,
+    *,
     finish: Callable[[Path], object] = lambda _: None,
+    profile: Profile = NOTHING,
 ) -> RunResult:
     """Resumes a study where it stopped; one that is done is only summed up again.
 
@@ -254,7 +262,8 @@ def resume_study(
     standing = read_standing(folder)
     if rounds and standing is not None and standing.seal.rounds not in (0, *recipe.run.extended):
         recipe = replace(recipe, run=recipe.run.model_copy(update={"rounds": standing.seal.rounds}))  # not as edited
-    return run_study(extend(recipe, rounds) if rounds else recipe, folder, progress, finish=finish)
+    recipe = extend(recipe, rounds) if rounds else recipe
+    return run_study(recipe, folder, progress, finish=finish, profile=profile)
 
 
 def extend(recipe: Recipe, rounds: int) -> Recipe:
