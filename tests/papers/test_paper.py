@@ -396,8 +396,8 @@ def test_list(tmp_path, monkeypatch):
     found = json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)["items"]
     assert [item["id"] for item in found] == list(ITEMS)
     first = found[0]
-    assert first["runs"] == 14 and first["needs"] == "14 runs" and first["kind"] == "table"
-    assert set(first["cost"]) == {"tiny", "small", "paper"} and first["cost"]["paper"] == "14 x 300 rounds"
+    assert first["runs"] == 16 and first["needs"] == "16 runs" and first["kind"] == "table"
+    assert set(first["cost"]) == {"tiny", "small", "paper"} and first["cost"]["paper"] == "16 x 300 rounds"
     shown = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0 and all(name in shown.stdout for name in ITEMS)
     assert not list(tmp_path.iterdir())

@@ -121,6 +121,8 @@ class Workbench(Generic[S]):
             **keys,
             **row.overrides,
         }
+        for key, factor in row.times.items():
+            values[key] = factor * values.get(key, RunSettings.model_fields[key].default)
         values |= {"method": row.method, "name": f"paper-{row.method}", "seeds": self.seeds}
         return parse_recipe(values, f"row {' '.join(row.label)}")
 

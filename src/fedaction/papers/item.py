@@ -31,6 +31,8 @@ class ItemRow:
     """The dataset of the paper that it is on, or how that is divided, where rows differ in it."""
     run: str = ""
     """What its runs are called, where the label says something else."""
+    times: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Recipe keys that are so many times what the other rows have."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Item:
         runs: dict[object, ItemRow] = {}
         for row, column in product(self.federated, self.columns):
             clients = column.among, column.unseen and column.client
-            runs[row.method, repr(sorted(row.overrides.items())), row.data, clients] = row
+            runs[row.method, repr(sorted(row.overrides.items())), repr(row.times), row.data, clients] = row
         return list(runs.values())
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fedaction.papers.cells import Draft
 from fedaction.papers.fsar.figures import FIGURES
 from fedaction.papers.fsar.setting import FsarSetting, fsar_setting
-from fedaction.papers.fsar.tables import EQUAL_TIME, TABLES
+from fedaction.papers.fsar.tables import TABLES
 from fedaction.papers.fsar.values import read_cka, read_coefficients, read_epsilon, read_sizes, read_topology
 from fedaction.papers.item import Item, ItemRow
 from fedaction.papers.outcome import Value
@@ -33,7 +33,7 @@ class _FsarPaper(Paper[FsarSetting]):
     def minutes(self, row: ItemRow) -> float:
         """FSAR has three streams, plain averaging one."""
         slower = {"ctrgcn": 2.5, "mstgcn": 2.0, "msg3d": 4.0}.get(row.overrides.get("backbone", ""), 1.0)
-        epochs = 2 if row == EQUAL_TIME else row.overrides.get("local_epochs", 1)
+        epochs = row.times.get("local_epochs", 1) * row.overrides.get("local_epochs", 1)
         return slower * epochs * (1.2 if row.method == "fsar" else 0.6)
 
     def needs(self, item: Item) -> str:

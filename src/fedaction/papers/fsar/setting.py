@@ -10,7 +10,7 @@ from typing import Any, Self
 from fedaction.data.public.readers import READERS
 from fedaction.federation.files import read_json
 from fedaction.federation.settings import RecipeError
-from fedaction.papers.fsar.tables import DATASETS, EQUAL_TIME
+from fedaction.papers.fsar.tables import DATASETS
 from fedaction.papers.item import ItemRow
 from fedaction.papers.setting import Scale, Setting, data_folder, parse_scale
 
@@ -88,11 +88,6 @@ class FsarSetting(Setting):
     def row_keys(self, row: ItemRow) -> Mapping[str, Any]:
         """See `Setting`: what the row's backbone needs."""
         return _NETWORKS[self.scale].get(row.overrides.get("backbone", ""), {})
-
-    def derived_keys(self, row: ItemRow, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Setting`: the local epochs that give plain averaging FSAR's time, twice those of all other rows."""
-        epochs = given.get("local_epochs", self.base.get("local_epochs", 1))
-        return {"local_epochs": 2 * epochs} if row == EQUAL_TIME and isinstance(epochs, int) else {}
 
     def split(self, protocol: str) -> tuple[dict[str, Any], str]:
         """See `Setting`; "views": across views (NTU 120: set-ups) instead of subjects."""
