@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from fedaction.data.client import ClientInfo
-from fedaction.engines.base import Applied, Preparation
+from fedaction.engines.base import Applied, Preparation, dropout_buffers
 from fedaction.federation.seeds import generator
 from fedaction.federation.tree import Tree, tensors_of
 from fedaction.methods.base import Batch, Method
@@ -73,6 +73,7 @@ def _take_step(method: Method, client: ClientInfo, seed: int, network: nn.Module
     if method.overrides("begin"):
         state |= {name: tensor.clone() for name, tensor in vmap(method.begin)(state).items()}
     anchor = dict(state)
+    state |= {name: torch.arange(_CLIENTS, device=device) for name in dropout_buffers(network)}
 
     def loss(parameters: Tree, others: Tree, x: Tensor, y: Tensor) -> Tensor:
         net = Applied(network, {**parameters, **others})
