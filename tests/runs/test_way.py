@@ -6,14 +6,19 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
+from fedaction.data.client import ClientData, ClientInfo
+from fedaction.data.samples import Examples
 from fedaction.federation.progress import Quiet
 from fedaction.federation.state import Job
+from fedaction.methods.start import initial_state
 from fedaction.runs import settle as settling
 from fedaction.runs import way as ways
 from fedaction.runs.assembly import Assembly, make_federation, make_rounds
+from fedaction.runs.checkpoint import RunState
 from fedaction.runs.recipe import RunSettings, parse_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.runs.way import Way, choose_way, list_ways, read_way
+from fedaction.server.state import FederationState
 from tests.conftest import VECTORS, federation_for, vector_clients
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -177,6 +182,25 @@ def test_a_run_says_what_it_took_and_why_and_one_that_goes_on_keeps_it(tmp_path,
     assert about["engine"] == "sequential" and about["way"]["workers"] == 2
     assert "rounds up to 2 are by the engine vectorised, those from here on by sequential" in said[1]
     assert "cannot be used here" in said[1]
+
+
+def test_stacked_video_is_warned_of_and_auto_takes_the_other(tmp_path):
+    info = ClientInfo("client-0", "video", 4, ("a", "b"), (4, 16, 16, 3))
+    x, y = torch.rand(4, 4, 16, 16, 3), torch.arange(4) % 2
+    clients = {"client-0": ClientData(info, Examples(x, y), Examples(x, y))}
+    keys = {"method": "fedavg", "backbone": "resnet3d", "model_width": 2, "rounds": 1, "controls": []}
+    heard = []
+    for engine in ("vectorised", "auto"):
+        recipe = parse_recipe({**keys, "engine": engine})
+        assembly, said = Assembly.of(recipe, clients), Heard()
+        federation = make_federation(recipe, assembly.method, print)
+        state = RunState(FederationState(0, initial_state(assembly.method, 0)))
+        settling.settle(assembly, federation, state, tmp_path, said)
+        heard.append(said.said)
+    assert "on video: a stacked 3D convolution is a grouped one, many times slower" in heard[0][0]
+    assert heard[1] == [f"engine: {list_ways(recipe.run, assembly.method, CPU, 0)[0]}: {heard[1][0].split(': ')[2]}"]
+    (way,) = list_ways(recipe.run, assembly.method, GPU, 0)
+    assert (way.engine, way.recorded) == ("sequential", True) and way.why.startswith("of video: ")
 
 
 def test_a_trial_changes_no_byte(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from fedaction.federation.progress import Progress
 from fedaction.runs.assembly import Assembly
 from fedaction.runs.checkpoint import RunState
 from fedaction.runs.stop import is_over
-from fedaction.runs.way import Way, choose_way, count_trial_jobs, read_way
+from fedaction.runs.way import GROUPED, Way, choose_way, count_trial_jobs, has_video, read_way
 from fedaction.server.federation import Federation
 
 
@@ -33,6 +33,8 @@ def settle(assembly: Assembly, federation: Federation, state: RunState, folder: 
         return replace(assembly, chosen=way)
     if is_over(run, state.round, state.best, state.federation.time):
         return assembly  # nothing is left to train
+    if run.engine == "vectorised" and has_video(assembly.method):
+        progress.warn(f"engine = 'vectorised' on video: {GROUPED}; engine = 'auto' takes the other")
     settled, names = assembly, {own.engine for own in ways}
     if run.engine == "auto":
         settled = replace(assembly, chosen=_try_ways(assembly, federation, state))

@@ -23,6 +23,8 @@ SHARE = 0.05
 """Of the rest of a run, the most that a trial may take."""
 COMPILING = 180.0
 """Seconds that compiling a stacked step takes, about."""
+GROUPED = "a stacked 3D convolution is a grouped one, many times slower"
+"""What is to be said of stacked video networks."""
 _PASSES = 3  # over the jobs of a trial: two that warm up (the first compiles, the second records), one that is timed
 _MARGIN = 0.9  # of the time of the way that needs no trial: what takes more is not worth a change
 _MOST_JOBS = 256
@@ -66,6 +68,11 @@ def read_way(environment: Mapping[str, Any]) -> Way | None:
         return None
 
 
+def has_video(method: Method) -> bool:
+    """Whether clients learn from pixels."""
+    return any(info.layout is None and len(info.shape) >= 4 for info in method.clients.values())
+
+
 def list_ways(run: RunSettings, method: Method, device: torch.device, seed: int) -> list[Way]:
     """The ways that a run may take, first the one it takes without a trial.
 
@@ -81,8 +88,8 @@ def list_ways(run: RunSettings, method: Method, device: torch.device, seed: int)
         fewer = [] if run.workers or every == 1 else [replace(first, workers=1)]
         return [first, *fewer]
     sequential = Way("sequential", 1, True, run.compile_step)
-    if any(info.layout is None and len(info.shape) >= 4 for info in method.clients.values()):
-        return [replace(sequential, why="of video: a stacked 3D convolution is a grouped one, many times slower")]
+    if has_video(method):
+        return [replace(sequential, why=f"of video: {GROUPED}")]
     if run.channels_last:
         return [replace(sequential, why="channels_last is of this engine alone")]
     if fault := find_unstackable(method, seed, device):
