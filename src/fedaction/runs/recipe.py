@@ -138,7 +138,7 @@ class RunSettings(Settings):
     augment_move: bool = False
     """Turn, scale and shift it slowly from its first frame to its last, as ST-GCN's code does, which FSAR cites."""
 
-    engine: Literal["auto", "sequential", "vectorised"] = Field(
+    engine: Literal["sequential", "vectorised", "auto"] = Field(
         "auto", json_schema_extra=mark_alike("auto", "sequential")
     )
     """auto: the fastest here, tried on the run's first jobs where that pays; sequential: one client after another, on
