@@ -181,6 +181,7 @@ def test_engines_agree_on_what_own_steps_drop_and_normalise(double, name):
             )
 
 
+@pytest.mark.slow
 def test_engines_agree_on_own_steps_of_video_networks(double):
     """Stacked 3D convolutions are grouped ones: slower on a GPU, and the same."""
     clients = {}

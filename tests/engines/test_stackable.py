@@ -61,6 +61,7 @@ def test_own_steps_stack_on_convolutions(name, backbone):
         model_width=12 if backbone == "msg3d" else 8,
         model_scales=(4, 2),
         pfedme_steps=1,
+        model_dropout=0.2,
     )
     assert find_unstackable(method, 0) == ""
 

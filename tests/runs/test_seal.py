@@ -168,7 +168,7 @@ def test_the_seal_is_in_every_checkpoint_and_in_the_result(made):
 EDITS = [
     ("lr = 0.05", "lr = 0.5", "lr = 0.05, now it is 0.5: put recipe.toml back as it was"),
     ("seeds = [0]", "seeds = [1]", "seed 0, now it is 1: put recipe.toml back as it was"),
-    ('engine = "sequential"', 'engine = "vectorised"', "engine = 'sequential', now it is 'vectorised'"),
+    ('engine = "auto"', 'engine = "vectorised"', "engine = 'auto', now it is 'vectorised'"),
     ("rounds = 4", "rounds = 6", "rounds = 4, now they are 6: put recipe.toml back as it was"),
 ]
 

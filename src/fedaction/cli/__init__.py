@@ -83,7 +83,7 @@ def run(
     recipe: Annotated[Path, typer.Argument(help="A recipe: its name, such as fsar/demo, or a TOML file.")],
     overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2: mean and standard deviation are over them.")] = "",
-    engine: Annotated[str, typer.Option(help="sequential or vectorised.")] = "",
+    engine: Annotated[str, typer.Option(help="auto, sequential or vectorised.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
     folder: Annotated[Path | None, typer.Option("--out", help="Run directory; default: runs/NAME-N.")] = None,
     profiled: ProfileFlag = False,

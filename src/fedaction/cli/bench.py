@@ -246,6 +246,45 @@ def bench_load(
     show(table)
 
 
+@bench_app.command("scale")
+def bench_scale(
+    clients: Annotated[str, typer.Option(help="Numbers of simulated clients.")] = "10,100,1000,10000,100000",
+    widths: Annotated[str, typer.Option(help="Widths of the network.")] = "32,128,512,2048",
+    rounds: Annotated[str, typer.Option(help="Numbers of rounds.")] = "10,40,160,640",
+    device: DeviceOption = "cpu",
+    to: Annotated[Path | None, typer.Option("--out", help="A folder for numbers and pictures.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """What a run costs against clients (at most 100 a round), parameters and rounds, each in a process of its own."""
+    from fedaction.bench import scale as bench
+
+    counts, sizes = _read_numbers("--clients", clients), _read_numbers("--widths", widths)
+    lengths = _read_numbers("--rounds", rounds)
+    with exit_on_refusal(), err.status("measuring") as status:
+        result = bench.bench_scale(counts, sizes, lengths, device, status.update)
+        paths = [] if to is None else bench.write_scale(result, to)
+    if as_json:
+        print(json.dumps(result))
+        return
+    for axis, words in bench.AXES.items():
+        table = Table(words, *bench.COSTS.values(), box=None)
+        for point in result[axis]["points"]:
+            table.add_row(f"{point[axis]:,}", *(f"{point[cost]:,.4g}" for cost in bench.COSTS))
+        slopes = result[axis]["slopes"]
+        table.add_row("slope", *("–" if slopes[cost] is None else f"{slopes[cost]:.2f}" for cost in bench.COSTS))
+        show(table)
+    for path in paths:
+        say(str(path))
+
+
+def _read_numbers(option: str, text: str) -> list[int]:
+    """Numbers above 0 with commas between them."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**9 for word in words):
+        raise fail(f"{option} takes numbers such as 10,100, got {text!r}")
+    return [int(word) for word in words]
+
+
 def _show(result: dict[str, Any], as_json: bool) -> None:
     """One engine, or two compared."""
     if as_json:

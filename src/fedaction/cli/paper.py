@@ -37,7 +37,7 @@ def paper(
             metavar="TEXT", help="Only rows that begin so, as ST-GCN, or one, as ST-GCN/FSAR; again for more."
         ),
     ] = [],  # noqa: B006
-    engine: Annotated[str, typer.Option(help="sequential or vectorised.")] = "",
+    engine: Annotated[str, typer.Option(help="auto, sequential or vectorised.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
     jobs: Annotated[
         int, typer.Option(min=1, help="Runs carried out side by side, each in a process of its own.")

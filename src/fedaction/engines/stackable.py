@@ -73,8 +73,7 @@ def _take_step(method: Method, client: ClientInfo, seed: int, network: nn.Module
     if method.overrides("begin"):
         state |= {name: tensor.clone() for name, tensor in vmap(method.begin)(state).items()}
     anchor = dict(state)
-    for name in dropout_buffers(network):  # each client's own, moved on in place
-        state[name] = torch.zeros(_CLIENTS, dtype=torch.int64, device=device)
+    state |= {name: torch.arange(_CLIENTS, device=device) for name in dropout_buffers(network)}
 
     def loss(parameters: Tree, others: Tree, x: Tensor, y: Tensor) -> Tensor:
         net = Applied(network, {**parameters, **others})

@@ -38,8 +38,13 @@ class Settings(BaseModel):
         return {
             key: _contents(value) if (_marks(type(self), key) or {}).get("decides") == "contents" else value
             for key, value in values.items()
-            if self.decides(key)
+            if self.decides(key) and (defaults or value not in self.alike(key))
         }
+
+    @classmethod
+    def alike(cls, key: str) -> tuple[Any, ...]:
+        """Values of a key that give the same result, its default among them; none where there is but one."""
+        return tuple((_marks(cls, key) or {}).get("alike", ())) if key in cls.model_fields else ()
 
 
 _MOST_WHOLE = 2**63
@@ -47,6 +52,11 @@ HOW: dict[str, JsonValue] = {"decides": False}
 """The mark of a key that says how a run is carried out or kept: `Field(0, json_schema_extra=HOW)`."""
 FILE: dict[str, JsonValue] = {"decides": "contents"}
 """The mark of a key that may name a file, whose contents decide."""
+
+
+def mark_alike(*values: str) -> dict[str, JsonValue]:
+    """The mark of a key some of whose values give the same result, its default among them."""
+    return {"alike": list(values)}
 
 
 def _marks(kind: type[Settings], key: str) -> dict[str, Any] | None:

@@ -157,7 +157,9 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
     if device:
         facts.append(("Device", str(device)))
     if result and result.engine:
-        facts.append(("Engine", result.engine))
+        way: Any = data.environment.get("way")  # of this run's engine, where the recipe left it open
+        why = str(way.get("why") or "") if isinstance(way, dict) else ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        facts.append(("Engine", f"{result.engine}: {why}" if why else result.engine))
     if first.seconds is not None:
         facts.append(("Time", duration(first.seconds)))
     if first.traffic is not None:

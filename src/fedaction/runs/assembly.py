@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 
@@ -17,7 +17,6 @@ from fedaction.engines.base import SimulatedEngine, Training, check_precision, c
 from fedaction.engines.hostile import Attack, choose_attackers
 from fedaction.engines.observed import ObservedEngine
 from fedaction.engines.sequential import SequentialEngine
-from fedaction.engines.stackable import find_unstackable
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.average import Averager
 from fedaction.federation.clock import Clock, Device, spread_devices
@@ -33,6 +32,7 @@ from fedaction.methods.base import Method
 from fedaction.methods.central import EVERYONE, arrange
 from fedaction.methods.start import precompute_frozen
 from fedaction.runs.recipe import Recipe
+from fedaction.runs.way import Way, list_ways
 from fedaction.server.devices import deal_devices, fleet_of, share_work
 from fedaction.server.events import Events
 from fedaction.server.federation import Federation, Warn
@@ -104,6 +104,8 @@ class Assembly:
     """Clients that are hostile, for experiments."""
     profile: Profile = NOTHING
     """Where engines note what takes their time."""
+    chosen: Way | None = None
+    """The way that a trial has found; None: the first of `ways`."""
 
     @classmethod
     def of(cls, recipe: Recipe, clients: Mapping[str, ClientData], profile: Profile = NOTHING) -> Assembly:
@@ -164,25 +166,19 @@ class Assembly:
         )
 
     @property
-    def engine_name(self) -> Literal["sequential", "vectorised"]:
+    def engine_name(self) -> str:
         """See `Assembled.engine_name`."""
-        return self._engine_name
+        return self.way.engine
 
     @cached_property
-    def _engine_name(self) -> Literal["sequential", "vectorised"]:
-        """The engine that is used: what the recipe says or, with auto, what suits the device and the network."""
-        run = self.recipe.run
-        if run.engine != "auto":
-            return run.engine
-        video = any(info.layout is None and len(info.shape) >= 4 for info in self.method.clients.values())
-        if self.device.type != "cuda" or video:
-            return "sequential"  # of video: a stacked 3D convolution is a grouped one, many times slower
-        return "sequential" if run.own and find_unstackable(self.method, self.seed) else "vectorised"
+    def ways(self) -> list[Way]:
+        """The engines that the recipe leaves open, and how they would work; the first needs no trial."""
+        return list_ways(self.recipe.run, self.method, self.device, self.seed)
 
     @property
-    def _recorded(self) -> bool:
-        """Whether a GPU repeats steps by itself: where it is asked for, and where the choice is left to us."""
-        return self.recipe.run.record_step or self.recipe.run.engine == "auto"
+    def way(self) -> Way:
+        """The engine that is used, and how it works."""
+        return self.chosen or self.ways[0]
 
     def engine(self) -> SimulatedEngine:
         """The engine, which holds every site; hostile ones send what they please."""
@@ -196,18 +192,16 @@ class Assembly:
     def _engine(self) -> SequentialEngine | VectorisedEngine:
         run = self.recipe.run
         set_precision(run.tf32, fastest=run.precision == "bf16")
-        common = (self.method, self.clients, self.training, self.device)
-        if self.engine_name == "vectorised":
-            return VectorisedEngine(
-                *common, run.clients_per_step, run.compile_step, run.precision, recorded=self._recorded
-            )
+        common, way = (self.method, self.clients, self.training, self.device), self.way
+        if way.engine == "vectorised":
+            return VectorisedEngine(*common, run.clients_per_step, way.compiled, run.precision, recorded=way.recorded)
         return SequentialEngine(
             *common,
-            run.workers or cores(),
+            way.workers,
             precision=run.precision,
             channels_last=run.channels_last,
-            compiled=run.compile_step,
-            recorded=self._recorded,
+            compiled=way.compiled,
+            recorded=way.recorded,
         )
 
 
@@ -282,16 +276,19 @@ def _flip(recipe: Recipe, clients: Mapping[str, ClientData], attackers: frozense
 
 
 def make_rounds(
-    recipe: Recipe, federation: Federation, now: Callable[[], float] | None = None
+    recipe: Recipe, federation: Federation, now: Callable[[], float] | None = None, engine: str = ""
 ) -> Rounds | Events | Live:
-    """The schedule: rounds that wait, or events, on the virtual clock or, where `now` gives real seconds, on that."""
+    """The schedule: rounds that wait, or events, on the virtual clock or, where `now` gives real seconds, on that.
+
+    `engine` is the one that is used, where it is known: a stack is given more jobs at a time.
+    """
     run, seed, clock = recipe.run, recipe.run.seeds[0], _make_clock(recipe, federation)
     at_once, everyone = run.clients_per_round or None, len(federation.members)
     if federation.method.buffer:
         updates = run.updates_per_round or min(at_once or everyone, everyone)
         if now is not None:
             return Live(federation, Turns(seed, at_once), updates, now)
-        ahead = (run.clients_per_step or 64) if run.engine == "vectorised" else run.workers or cores()
+        ahead = (run.clients_per_step or 64) if (engine or run.engine) == "vectorised" else run.workers or cores()
         return Events(federation, Turns(seed, at_once), clock, updates, ahead)
     timed = clock if run.devices or run.deadline else None
     participation = Participation(seed, at_once, run.failure_rate, run.deadline or None, timed)

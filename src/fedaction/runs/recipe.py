@@ -26,6 +26,7 @@ from fedaction.federation.settings import (
     check_choice,
     check_flat,
     hash_values,
+    mark_alike,
     parse_settings,
 )
 from fedaction.guard.settings import GuardSettings
@@ -139,9 +140,11 @@ class RunSettings(Settings):
     augment_move: bool = False
     """Turn, scale and shift it slowly from its first frame to its last, as ST-GCN's code does, which FSAR cites."""
 
-    engine: Literal["sequential", "vectorised", "auto"] = "sequential"
-    """sequential (any machine), vectorised (many clients at once on a GPU), or auto: the latter on a GPU, if the
-    network can be stacked and is not one of video; there auto also records steps."""
+    engine: Literal["sequential", "vectorised", "auto"] = Field(
+        "auto", json_schema_extra=mark_alike("auto", "sequential")
+    )
+    """auto: the fastest here, tried on the run's first jobs where that pays; sequential: one client after another, on
+    all cores; vectorised: many at once, for a GPU. A recipe's hash is the same for the first two."""
     device: Literal["auto", "cpu", "cuda"] = Field("auto", json_schema_extra=HOW)
     """auto, cpu or cuda."""
     workers: int = Field(0, ge=0, json_schema_extra=HOW)
@@ -215,6 +218,11 @@ class Recipe:
         """The hash that a run's checkpoints carry; a run may be made longer, so rounds are not in it."""
         return self.configuration("rounds")
 
+    @property
+    def older_hash(self) -> str:
+        """The same by versions in which engine = "auto" was no default."""
+        return hash_values({**self._hashed("rounds"), "engine": "auto"})
+
     def deciding(self) -> dict[str, Any]:
         """Every key that decides the result of `method`, but for the seed and the rounds, with its value."""
         values: dict[str, Any] = {"method": self.run.method, "data": self.run.data}
@@ -228,10 +236,13 @@ class Recipe:
         Only values other than their defaults enter it: a key that is added later leaves the hashes of published runs
         as they are. Whoever changes a default raises `DEFAULTS`.
         """
+        return hash_values(self._hashed(*besides))
+
+    def _hashed(self, *besides: str) -> dict[str, Any]:
         left: dict[str, Any] = {"method": self.run.method, "data": self.run.data, "defaults": DEFAULTS}
         for settings in (self.run, self.guard, self.source, self.methods[self.run.method]):
             left |= {key: value for key, value in settings.deciding().items() if key not in besides}
-        return hash_values(left)
+        return left
 
 
 def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.methods.given import Missing
-from fedaction.runs.recipe import Recipe
+from fedaction.runs.recipe import Recipe, RunSettings
 
 _OF_DATA = ("given_sha256",)  # keys that say what the data are, and are compared as such
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -101,6 +101,7 @@ class Seal:
             f"{key} = {_say(value)}, now it is {_say(now.settings[key])}"
             for key, value in self.settings.items()
             if key in known and value != now.settings[key] and not _is_lost(value, now.settings[key])
+            if not all(word in RunSettings.alike(key) for word in (value, now.settings[key]))
         ]
 
 

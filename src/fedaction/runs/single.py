@@ -35,6 +35,7 @@ from fedaction.runs.environment import environment, has_environment
 from fedaction.runs.metrics import MetricsFile, metric_name
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.seal import Seal, SealError
+from fedaction.runs.settle import settle
 from fedaction.runs.snapshots import Snapshots
 from fedaction.runs.standing import EVIDENCE_FILE, UNSEALED, check_begun
 from fedaction.runs.stop import is_last, is_over, is_tested
@@ -81,7 +82,7 @@ class SingleRun:
         self.label = recipe.run.method if seed == 0 else f"{recipe.run.method}, seed {seed}"
         federation = make_federation(recipe, self.assembly.method, progress.warn)
         self.federation = replace(federation, refused=refused)
-        self.rounds = make_rounds(recipe, self.federation)
+        self.rounds = make_rounds(recipe, self.federation, engine=assembly.engine_name)
         self._snapshots = Snapshots(folder / "snapshots", recipe.run.rounds)
 
     def execute(self) -> None:
@@ -92,6 +93,7 @@ class SingleRun:
 
     def _carry_out(self) -> None:
         state, metrics = self._open()
+        self._settle(state)
         self._write_environment(state)
         if not self._over(state):  # what was written after an earlier end
             for name in OF_THE_END:
@@ -109,10 +111,22 @@ class SingleRun:
             engine.close()
             tell_end(self.callbacks)
 
+    def _settle(self, state: RunState) -> None:
+        """Chooses how the engine works, where the recipe leaves that open; a run that goes on keeps what it had."""
+        if not isinstance(self.assembly, Assembly):
+            return
+        with self._profile.section("choosing an engine"):
+            settled = settle(self.assembly, self.federation, state, self.folder, self.progress)
+        if settled is not self.assembly:
+            self.assembly = settled
+            self.rounds = make_rounds(self.recipe, self.federation, engine=settled.engine_name)
+
     def _write_environment(self, state: RunState) -> None:
         """What trains; where all is trained and it was lost, what stands in for it."""
         path, machine = self.folder / "environment.json", environment(self.assembly.device)
         machine["engine"] = self.assembly.engine_name
+        if isinstance(self.assembly, Assembly):
+            machine["way"] = self.assembly.way.record()
         if self._over(state):
             if has_environment(path):
                 return
@@ -147,7 +161,7 @@ class SingleRun:
     def _check(self, state: RunState) -> None:
         """Refuses a checkpoint of another run; says in one line what an older version has not sealed."""
         state.seal.check(self.recipe, self.folder, self._seal.data)
-        if state.seal.configuration != self._seal.configuration:
+        if state.seal.configuration not in (self._seal.configuration, self.recipe.older_hash):
             raise SealError(
                 f"{self.folder} was begun with configuration {state.seal.configuration}, but its recipe now gives "
                 f"{self._seal.configuration}: defaults have changed; use the version of fedaction that began it"
