@@ -67,9 +67,9 @@ def test_tensors_of_old_runs_go_and_networks_stay(tmp_path):
     (tmp_path / tokens[0] / "model.safetensors").touch()
     (tmp_path / "flower").mkdir()
     assert list_runs(tmp_path) == tokens[::-1]
-    assert prune_runs(tmp_path, 2, present=tokens[0]) == [tokens[2], tokens[1]]  # the present one is never among them
+    assert prune_runs(tmp_path, 2, (tokens[0], NEWEST)) == [tokens[2], tokens[1]]  # never those that are spared
     assert list_runs(tmp_path) == [tokens[4], tokens[3], tokens[0]] and not (tmp_path / tokens[1]).exists()
-    assert prune_runs(tmp_path, 0, present=tokens[4]) == [tokens[3], tokens[0]]
+    assert prune_runs(tmp_path, 0, (tokens[4],)) == [tokens[3], tokens[0]]
     assert [path.name for path in (tmp_path / tokens[0]).iterdir()] == ["model.safetensors"]
     assert (tmp_path / "flower").is_dir()
     assert find_last(tmp_path, tokens[4], "", "gym", "it")[0] == find_last(tmp_path, NEWEST, "", "gym", "it")[0]

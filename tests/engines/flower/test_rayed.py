@@ -1,5 +1,6 @@
 """A federation in Flower's own simulation."""
 
+import json
 import os
 import subprocess
 import sys
@@ -60,10 +61,14 @@ class Simulation:
             process.kill()
 
     def wait_for_round(self, process, round, seconds=900):
-        end, news = time.monotonic() + seconds, self.run / "news.jsonl"
-        while not (news.exists() and f'"kind": "round", "text": "fsar: {round}' in news.read_text()):
+        end = time.monotonic() + seconds
+        while not any(line["kind"] == "round" and line["round"] >= round for line in self.news()):
             assert process.poll() is None and time.monotonic() < end, self.said()
             time.sleep(0.1)
+
+    def news(self):
+        path = self.run / "news.jsonl"
+        return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
     def said(self):
         return (self.folder / "log").read_text(errors="replace")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +49,12 @@ def list_runs(folder: Path) -> list[str]:
     return sorted(changed, key=lambda run: changed[run], reverse=True)
 
 
-def prune_runs(folder: Path, most: int, present: str) -> list[str]:
-    """Removes tensors of all runs but the present one and the newest `most` others; the runs that had some.
+def prune_runs(folder: Path, most: int, spared: Collection[str]) -> list[str]:
+    """Removes tensors of all runs but those that are spared and the newest `most` others; the runs that had some.
 
     Networks stay: they are what the site has of a run.
     """
-    old = [run for run in list_runs(folder) if run != present][most:]
+    old = [run for run in list_runs(folder) if run not in spared][most:]
     for run in old:
         for path in [*(folder / run).glob("*.kept"), *(folder / run).glob("start-*.safetensors")]:
             path.unlink(missing_ok=True)
@@ -83,16 +83,17 @@ def take_over(
     """The LOCAL tensors that a run begins with; nothing where those are the method's first ones.
 
     They are written down before the run's first job, so that a site that is started anew means the same. Tensors of
-    runs that are too old are removed.
+    runs that are too old are removed, but never of the one that the owner has named. `about`: see `describe_kept`; ""
+    where the run has no LOCAL tensors.
     """
     store = SiteStore(folder / run, client)
-    if keeping.start and not store.jobs() and not store.read_first():
+    if keeping.start and about and not store.jobs() and not store.read_first():
         try:
             earlier, tree = find_last(folder, keeping.start, run, client, about)
             store.write_first(tree)
             log(f"begins with this site's own tensors of run {earlier}")
         except LostError as error:
             log(f"begins with first values, not with those of an earlier run: {error}")
-    if pruned := prune_runs(folder, keeping.runs, run):
+    if pruned := prune_runs(folder, keeping.runs, (run, keeping.start)):
         log(f"removed this site's own tensors of {len(pruned)} earlier runs; their networks stay")
     return store.read_first()

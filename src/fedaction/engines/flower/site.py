@@ -265,7 +265,8 @@ class Site:
         run.work, plan = work, work.method.plan(work.method.clients[self.name])
         kept = [name for name, scope in plan.scopes.items() if scope is Scope.LOCAL]
         self._check_disk(plan.leaves, kept)
-        run.about = describe_kept(run.recipe, run.data.info, {name: plan.leaves[name] for name in kept})
+        leaves = {name: plan.leaves[name] for name in kept}
+        run.about = describe_kept(run.recipe, run.data.info, leaves) if kept else ""
         run.first = take_over(self._keeping, self._folder, run.token, self.name, run.about, self._log)
         rounds = int(run.recipe.get("rounds", 0))
         self._log(f"{run.recipe.get('method')} with {len(members)} sites, {rounds} rounds")
