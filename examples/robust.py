@@ -40,9 +40,9 @@ def main() -> None:
 
     def accuracy(seed: int, attack: str, count: int, guard: str, method: str = "") -> float:
         kind, _, size = attack.partition("=")
-        attack = attack if count else "no"
+        attack, size = (attack, size or 0) if count else ("no", 0)
         keys = [f"seeds=[{seed}]", f"guard={guard}", "controls=[]", "client_models=none", "checkpoint_every=1000"]
-        keys += [f"attack={kind if count else 'none'}", f"attackers={count}", f"attack_size={size or 0}"]
+        keys += [f"attack={kind if count else 'none'}", f"attackers={count}", f"attack_size={size}"]
         keys += [f"method={method}"] if method else []
         recipe = load_recipe(given.recipe, [*given.set, *keys])
         folder = given.out / f"{method or recipe.run.method}-{attack}-{count}-{guard}-{seed}"

@@ -60,6 +60,18 @@ def join(
     memory: Annotated[
         float | None, typer.Option(min=0.1, help="GiB that the work here may take; default: 80 % of this machine's.")
     ] = None,
+    keep_from: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN",
+            help="Begin each run with this site's own tensors (its classifier, say) of an earlier one that came to "
+            "its end: the name of its folder below --state, or newest. Where method, classes or shapes are others, "
+            "the log says so and it begins anew.",
+        ),
+    ] = "",
+    keep_runs: Annotated[
+        int, typer.Option(min=0, help="Of how many earlier runs this site keeps its own tensors; networks all stay.")
+    ] = 10,
     keys: KeysOption = None,
     insecure: InsecureFlag = False,
 ) -> None:
@@ -104,8 +116,13 @@ def join(
                 f"the disk of {home} has {free >> 20} MiB free, but a site needs {_LEAST_FREE >> 20} MiB for what it "
                 "keeps: make room, or say another --state"
             )
+        from fedaction.engines.flower.earlier import NEWEST, list_runs
+
+        if keep_from not in ("", NEWEST, *(runs := list_runs(home))):
+            raise ValueError(f"--keep-from {keep_from}: {home} has {', '.join(runs) or 'no run yet'}; or say newest")
         with lock_folder(home):
-            _keep(address, data.resolve(), name, home.resolve(), told, device, own, limits)
+            keeping = {"keep_from": keep_from, "keep_runs": keep_runs}
+            _keep(address, data.resolve(), name, home.resolve(), told, device, own, limits, keeping)
 
 
 def _say_what_leaves(data: Path, name: str, told: tuple[str, ...]) -> None:
@@ -144,6 +161,7 @@ def _keep(
     device: str,
     keys: SiteKeys | None,
     limits: Mapping[str, float],
+    keeping: Mapping[str, str | int],
 ) -> None:
     """Keeps a SuperNode and a worker running until this process is told to stop."""
     from fedaction.engines.flower.launch import flower_environment, free_port, start_supernode, stop
@@ -171,6 +189,7 @@ def _keep(
         device=device,
         reports=told,
         limits=Limits.model_validate(limits),
+        **keeping,  # pyright: ignore[reportArgumentType]
     )
     (home / "worker.json").write_text(settings.model_dump_json(indent=1), encoding="utf-8")
     write_record(Holder.own(address), home / JOIN)

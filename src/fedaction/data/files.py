@@ -204,8 +204,13 @@ def look_over(root: Path) -> str:
         if (status.st_dev, status.st_ino) in been:  # a link to a folder above it
             continue
         been.add((status.st_dev, status.st_ino))
-        with os.scandir(folder) as entries:
-            listed = sorted(entries, key=lambda entry: entry.name)
+        try:
+            with os.scandir(folder) as entries:
+                listed = sorted(entries, key=lambda entry: entry.name)
+        except PermissionError:  # a disk's lost+found, say; whoever needs what is in it will say so
+            if folder == root:
+                raise
+            listed = []
         for entry in listed:
             if entry.is_dir():
                 folders.append(Path(entry.path))

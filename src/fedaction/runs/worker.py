@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from fedaction.engines.base import choose_device
+from fedaction.engines.flower.earlier import Keeping
 from fedaction.engines.flower.envelope import Name
 from fedaction.engines.flower.limits import Limits
 from fedaction.engines.flower.site import USUAL_REPORTS, Site
@@ -40,6 +41,10 @@ class SiteSettings(BaseModel):
     """What it tells."""
     parent: int = Field(default_factory=os.getpid)
     """The process that starts it, without which it ends."""
+    keep_runs: int = Field(default=10, ge=0)
+    """Of how many earlier runs its LOCAL tensors are kept."""
+    keep_from: str = ""
+    """The run whose LOCAL tensors a new one begins with: see `Keeping`."""
     limits: Limits = Limits()
     """What a server may ask of it at most."""
 
@@ -69,7 +74,8 @@ def main() -> None:
         settings.limits.bound_memory()
     workshop = SiteWorkshop(settings.name, settings.data, settings.device, settings.limits)
     diary = Diary(settings.state / STATUS, settings.name, settings.data, log)
-    site = Site(settings.name, settings.state, workshop, settings.reports, log, settings.limits, diary.note)
+    keeping = Keeping(settings.keep_runs, settings.keep_from)
+    site = Site(settings.name, settings.state, workshop, settings.reports, log, settings.limits, diary.note, keeping)
     worker = Worker(settings.address, settings.secret.read_bytes(), site.answer, log)
     log(f"{settings.name} is ready")
     try:

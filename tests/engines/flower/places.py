@@ -36,18 +36,20 @@ def make_stores(folder: Path) -> dict[str, Path]:
     return write_stage_stores(folder / "stores", recordings=(16, 13, 19), actions=(3, 4, 5), frames=12, seed=3)
 
 
-def make_like_stores(folder: Path, recordings: int = 39, actions: int = 3, frames: int = 12) -> dict[str, Path]:
-    """One place's recordings dealt to three sites: the same device and classes, so that all tensors can be shared."""
+def make_like_stores(
+    folder: Path, recordings: int = 39, actions: int = 3, frames: int = 12, names: Sequence[str] = PLACES
+) -> dict[str, Path]:
+    """One place's recordings dealt to some sites: the same device and classes, so that all tensors can be shared."""
     (whole,) = stage_federation(
         clients=1, layouts=["kinect_v1"], train=[recordings], test=1, actions=[actions], seed=3, frames=frames
     )
     assert whole.info.layout is not None
     x, labels = whole.train.take(torch.arange(len(whole.train))).numpy(), whole.train.labels.tolist()
     order = sorted(range(len(labels)), key=lambda row: labels[row])  # each site has all classes
-    paths = {name: folder / "like" / name for name in PLACES}
+    paths = {name: folder / "like" / name for name in names}
     for place, (name, path) in enumerate(paths.items()):
         with StoreWriter(path, layout=whole.info.layout, classes=whole.info.classes) as writer:
-            for row in order[place :: len(PLACES)]:
+            for row in order[place :: len(names)]:
                 writer.add(x[row], label=labels[row], name=f"{name}-{row}")
             writer.finish()
     return paths

@@ -4,6 +4,7 @@ Tensors after a job are a whole file under the job's number.
 
 Nothing is marked as pending or committed here. The server says in every message which job's tensors count (the
 `basis`), so a message that comes twice, or a server that was set back to an older checkpoint, finds what it means.
+What counted when a run came to its end is written once more: see `earlier`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedaction.engines.messages import Message, MessageError
 from fedaction.federation.files import remove_partial, write_atomically
@@ -19,6 +22,9 @@ from fedaction.federation.tree import Tree
 
 _FILE = re.compile(r"^job-(\d{9,16})\.kept$")
 _INSTALL = "install.kept"
+LAST = "last.kept"
+"""What counted when a run came to its end."""
+_FIRST = "first.kept"
 _DIGEST = 32  # bytes of a SHA-256 behind the message
 
 
@@ -37,28 +43,52 @@ class SiteStore:
 
     def write(self, job: int, tree: Tree) -> None:
         """Keeps what a job (counted from 1) has left; whole or not at all. What it had left before is replaced."""
-        content = Message("kept", {"client": self._client, "job": job}, {"tree": tree}).pack()
-        write_atomically(self._path(job), content + hashlib.sha256(content).digest())
+        self._write(self._path(job), {"client": self._client, "job": job}, tree)
 
     def read(self, job: int) -> Tree:
         """What a job has left; a LostError where it is not there, is damaged or is somebody else's."""
-        path = self._path(job)
+        return self._read(self._path(job), {"client": self._client, "job": job}, f"after job {job}")
+
+    def write_last(self, about: str, tree: Tree) -> None:
+        """Keeps what counted when the run ended; `about` says what it belongs to."""
+        self._write(self._folder / LAST, {"client": self._client, "about": about}, tree)
+
+    def read_last(self, about: str) -> Tree:
+        """What counted when the run ended; a LostError where there is nothing, or it belongs to something else."""
+        return self._read(self._folder / LAST, {"client": self._client, "about": about}, "at the end of a run")
+
+    def write_first(self, tree: Tree) -> None:
+        """Keeps what the run begins with in the place of a method's first values."""
+        self._write(self._folder / _FIRST, {"client": self._client}, tree)
+
+    def read_first(self) -> Tree:
+        """What the run begins with; nothing where that is the method's first values."""
+        path = self._folder / _FIRST
+        return self._read(path, {"client": self._client}, "from an earlier run") if path.exists() else {}
+
+    def _write(self, path: Path, values: Mapping[str, Any], tree: Tree) -> None:
+        content = Message("kept", values, {"tree": tree}).pack()
+        write_atomically(path, content + hashlib.sha256(content).digest())
+
+    def _read(self, path: Path, values: Mapping[str, Any], when: str) -> Tree:
+        what = f"what client {self._client!r} kept {when}"
         try:
             content = path.read_bytes()
         except OSError as error:
             raise LostError(
-                f"client {self._client!r} has lost what it kept after job {job}: {error.strerror}; put back its "
+                f"client {self._client!r} has lost what it kept {when}: {error.strerror}; put back its "
                 "state folder from a backup, or begin a new run"
             ) from None
         content, digest = content[:-_DIGEST], content[-_DIGEST:]
         if hashlib.sha256(content).digest() != digest:
-            raise LostError(f"what client {self._client!r} kept after job {job} is damaged on its disk")
+            raise LostError(f"{what} is damaged on its disk")
         try:
             message = Message.unpack(content)
         except MessageError as error:
-            raise LostError(f"what client {self._client!r} kept after job {job} cannot be read: {error}") from None
-        if message.kind != "kept" or message.values != {"client": self._client, "job": job}:
-            raise LostError(f"what client {self._client!r} kept after job {job} belongs to {message.values}")
+            raise LostError(f"{what} cannot be read: {error}") from None
+        if message.kind != "kept" or message.values != values:
+            other = "another method, other classes or shapes" if "about" in values else message.values
+            raise LostError(f"{what} belongs to {other}")
         return message.trees.get("tree", {})
 
     def write_install(self, content: bytes) -> None:

@@ -8,14 +8,16 @@ import hmac
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.engines.base import SimulatedEngine
+from fedaction.engines.flower.earlier import Keeping, describe_kept, take_over
 from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Front, open_envelope
 from fedaction.engines.flower.held import CHANGED, Held
 from fedaction.engines.flower.install import Install, digest_install
@@ -109,6 +111,10 @@ class _Session:
     store: SiteStore
     work: SiteWork | None = None
     pace: Pace | None = None
+    about: str = ""
+    """What its LOCAL tensors belong to: a method, classes and shapes."""
+    first: Tree = field(default_factory=dict[str, Tensor])
+    """LOCAL tensors that it begins with, where those are not the method's first ones."""
 
     @property
     def data(self) -> ClientData:
@@ -139,6 +145,7 @@ class Site:
         log: Callable[[str], object] = lambda _: None,
         limits: Limits = Limits(),  # noqa: B008
         note: Note = _note_nothing,
+        keeping: Keeping = Keeping(),  # noqa: B008
     ) -> None:
         """Prepares a site.
 
@@ -150,12 +157,13 @@ class Site:
             log: told what happens, for the site's owner.
             limits: what a server may ask of it at most.
             note: told how the site stands: see `Diary.note`.
+            keeping: what becomes of tensors of earlier runs.
         """
         unknown = [word for word in reports if word not in REPORTS]
         if unknown:
             raise SiteError(f"a site cannot report {unknown[0]!r}; there are {', '.join(REPORTS)}")
         self.name, self._folder, self._workshop, self._log, self._note = name, folder, workshop, log, note
-        self._reports, self._limits = frozenset(reports), limits
+        self._reports, self._limits, self._keeping = frozenset(reports), limits, keeping
         self._key = read_site_key(folder / "site.key")
         self._run: _Session | None = None
 
@@ -257,6 +265,9 @@ class Site:
         run.work, plan = work, work.method.plan(work.method.clients[self.name])
         kept = [name for name, scope in plan.scopes.items() if scope is Scope.LOCAL]
         self._check_disk(plan.leaves, kept)
+        leaves = {name: plan.leaves[name] for name in kept}
+        run.about = describe_kept(run.recipe, run.data.info, leaves) if kept else ""
+        run.first = take_over(self._keeping, self._folder, run.token, self.name, run.about, self._log)
         rounds = int(run.recipe.get("rounds", 0))
         self._log(f"{run.recipe.get('method')} with {len(members)} sites, {rounds} rounds")
         for line in say_leaving(plan, run.data, self._reports, tree_bytes(install.tensors)):
@@ -310,8 +321,8 @@ class Site:
         assert run.work is not None
         committed: dict[str, Tree] = {}
         names = {name for name, scope in run.work.method.scopes_of(self.name).items() if scope is Scope.LOCAL}
-        if basis and names:
-            tree = run.store.read(basis)
+        tree = run.store.read(basis) if basis and names else run.first
+        if tree:
             if {*tree} != names:
                 raise SiteError(f"what this site kept after job {basis} is of another network")
             committed[self.name] = tree
@@ -348,8 +359,10 @@ class Site:
         """The run is over: this site has its own network, in a file that predicts."""
         assert run.work is not None
         run.store.forget(oldest)
-        path = self._folder / run.token / MODEL
-        written = run.work.write_model({**job.payload, **run.work.engine.store.current(self.name)}, path)
+        path, own = self._folder / run.token / MODEL, run.work.engine.store.current(self.name)
+        if own:
+            run.store.write_last(run.about, own)
+        written = run.work.write_model({**job.payload, **own}, path)
         self._log(f"the run is over; this site's network: {path if written else 'none that a file can hold'}")
         if written:
             self._note(model=str(path))
