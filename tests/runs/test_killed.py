@@ -4,7 +4,7 @@ import errno
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,6 @@ data = "arrays"
 arrays = "{arrays}"
 """
 KEYS = {"data": "arrays", "clip_frames": 4, "probe_epochs": 2, "finetune_epochs": 2, "checkpoint_every": 1}
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory) -> Iterator[Launcher]:
-    made = Launcher(tmp_path_factory.mktemp("launcher"))
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """A directory that is moved while it is written: the command ends with one message, and begins nothing anew."""
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,6 @@ from tests.runs.test_killed import DISTIL, command
 from tests.training.distilling import write_arrays
 
 GONE = "is not there any more: somebody has removed, moved or replaced it while it was being written"
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory) -> Iterator[Launcher]:
-    made = Launcher(tmp_path_factory.mktemp("launcher"))
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
