@@ -86,13 +86,12 @@ def command(name: str, given: Path, out: Path) -> list[Any]:
     }[name]
 
 
-# How far a command gets before it is killed, the first time, and how much further each time after. A paper's item is
-# made of runs, which test_resume.py kills before every change; each time, it takes seconds to see what is done.
+# How far a command gets before it is killed, the first time, and how much further each time after.
 QUICK = [("distil", 20, 40), ("evaluate", 4, 12), ("import skeletons", 1, 4)]
 EVERY = [
     ("distil", 1, 1),
     ("evaluate", 1, 1),
-    ("paper", 1, 5),
+    ("paper", 1, 1),
     ("import skeletons", 1, 1),
     ("import signals", 1, 1),
     ("prepare", 1, 1),
