@@ -1,4 +1,7 @@
-"""A run of very many clients, or rounds, with a line of JSON for each round: what it took. See `test_large.py`."""
+"""Runs of very many clients, or rounds, with a line of JSON for each round: what it took. See `test_large.py`.
+
+`clients_per_round` may be a list: one run for each, in the same process, so that they can be compared.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ import numpy as np
 from torch import nn
 
 import fedaction as fa
-from fedaction.federation.progress import Quiet
+from fedaction.cli.common import Bar
+from fedaction.runs import single
+from fedaction.runs.checkpoint import save_checkpoint
 
 CLOCK = time.process_time  # of this process alone, whatever else the machine does
 
@@ -26,14 +31,21 @@ class Meter:
     """A callback that prints what each round took."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._last, self._metrics = folder, 0.0, (0, "")
-        self.start = 0.0
+        self.folder, self._last, self._metrics = folder, 0.0, (0, "")
+        self.start = self.checkpoint = 0.0
+
+    def save(self, *arguments: Any) -> Any:
+        """In the place of `save_checkpoint`: the same, and what it takes."""
+        begun = CLOCK()
+        state = save_checkpoint(*arguments)
+        self.checkpoint += CLOCK() - begun
+        return state
 
     def on_start(self, *_: Any) -> None:
         self.start = self._last = CLOCK()
 
     def on_round(self, rows: list[Any]) -> None:
-        table, checkpoints = self._folder / "metrics.jsonl", self._folder / "checkpoints"
+        table, checkpoints = self.folder / "metrics.jsonl", self.folder / "checkpoints"
         round = rows[0].round
         new = [*checkpoints.glob(f"*-{round:06d}.*")]
         before, size = self._metrics[0], table.stat().st_size
@@ -45,6 +57,7 @@ class Meter:
         entry = {
             "round": round,
             "cpu": CLOCK() - self._last,
+            "checkpoint": self.checkpoint,
             "rows": len(rows),
             "rss_mb": _resident(),
             "descriptors": len(os.listdir("/proc/self/fd")),
@@ -52,7 +65,7 @@ class Meter:
             "metrics_grew": grew,
         }
         print(json.dumps(entry), flush=True)
-        self._last = CLOCK()
+        self.checkpoint, self._last = 0.0, CLOCK()
 
 
 _EMPTY = hashlib.sha256().hexdigest()
@@ -68,18 +81,30 @@ def network(client: Any) -> nn.Module:
     return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, len(client.classes)))
 
 
-def main(folder: Path, clients: int, rounds: int, **keys: Any) -> None:
-    """Twelve samples of 16 values for each client, of four classes."""
+def main(folder: Path, clients: int, rounds: int, clients_per_round: int | list[int], **keys: Any) -> None:
+    """Twelve samples of 16 values for each client, of four classes; its progress is shown."""
     begun, random, each = CLOCK(), np.random.default_rng(0), 12
     y = random.integers(0, 4, clients * each)
     x = random.normal(size=(len(y), 16)).astype(np.float32)
     x[np.arange(len(y)), y] += 2
     people = fa.clients(x, y, by=np.repeat([f"c{i:05d}" for i in range(clients)], each), holdout=0.3)
-    meter = Meter(folder)
     fixed = {"lr": 0.05, "controls": [], "workers": 1, "device": "cpu", "buffers": "local", "batch_size": 8}
-    fa.run(network, people, out=folder, rounds=rounds, callbacks=[meter], progress=Quiet(), **{**fixed, **keys})
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"most_mb": most, "start_cpu": meter.start - begun, "cpu": CLOCK() - begun}))
+    for asked in [clients_per_round] if isinstance(clients_per_round, int) else clients_per_round:
+        meter = Meter(folder if isinstance(clients_per_round, int) else folder / str(asked))
+        single.save_checkpoint = meter.save
+        with Bar() as bar:
+            fa.run(
+                network,
+                people,
+                out=meter.folder,
+                rounds=rounds,
+                callbacks=[meter],
+                progress=bar,
+                **{**fixed, "clients_per_round": asked, **keys},
+            )
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({"most_mb": most, "start_cpu": meter.start - begun, "cpu": CLOCK() - begun}))
+        begun = CLOCK()
 
 
 if __name__ == "__main__":

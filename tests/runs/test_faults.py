@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,13 +33,6 @@ model_units = [1, 1, 1]
 model_projection = 8
 controls = []
 """
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory) -> Iterator[Launcher]:
-    made = Launcher(tmp_path_factory.mktemp("launcher"))
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")

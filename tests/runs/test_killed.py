@@ -4,7 +4,7 @@ import errno
 import itertools
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,6 @@ data = "arrays"
 arrays = "{arrays}"
 """
 KEYS = {"data": "arrays", "clip_frames": 4, "probe_epochs": 2, "finetune_epochs": 2, "checkpoint_every": 1}
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory) -> Iterator[Launcher]:
-    made = Launcher(tmp_path_factory.mktemp("launcher"))
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +86,12 @@ def command(name: str, given: Path, out: Path) -> list[Any]:
     }[name]
 
 
-# How far a command gets before it is killed, the first time, and how much further each time after. A paper's item is
-# made of runs, which test_resume.py kills before every change; each time, it takes seconds to see what is done.
+# How far a command gets before it is killed, the first time, and how much further each time after.
 QUICK = [("distil", 20, 40), ("evaluate", 4, 12), ("import skeletons", 1, 4)]
 EVERY = [
     ("distil", 1, 1),
     ("evaluate", 1, 1),
-    ("paper", 1, 5),
+    ("paper", 1, 1),
     ("import skeletons", 1, 1),
     ("import signals", 1, 1),
     ("prepare", 1, 1),

@@ -6,12 +6,15 @@ gives.
 
 import html
 import json
+import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -223,7 +226,7 @@ MEASURE = Path(__file__).with_name("measured.py")
 
 
 def measure(tmp_path: Path, **keys: Any) -> list[dict[str, Any]]:
-    """A line for each round of a process of its own, and a last one."""
+    """A line for each round of a process of its own, and a last one, which has what it said, too."""
     done = subprocess.run(
         [sys.executable, str(MEASURE), str(tmp_path / "run"), json.dumps(keys)],
         capture_output=True,
@@ -231,7 +234,8 @@ def measure(tmp_path: Path, **keys: Any) -> list[dict[str, Any]]:
         timeout=3000,
         check=True,
     )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    *lines, end = [json.loads(line) for line in done.stdout.splitlines()]
+    return [*lines, {**end, "said": done.stderr}]
 
 
 @pytest.mark.slow
@@ -239,6 +243,7 @@ def test_ten_thousand_clients_fit_in_memory_and_a_round_costs_by_who_is_asked(tm
     *rounds, end = measure(tmp_path, clients=10_000, rounds=30, clients_per_round=100, clients_per_test=100)
     assert end["most_mb"] < 1500
     assert end["start_cpu"] < 30
+    assert "10000 clients" in end["said"] and re.search(r"round 3 of 30, .*left", end["said"]), end["said"]
     later = rounds[5:-1]
     assert max(one["written"] for one in later) < 2 * min(one["written"] for one in later)
     assert {one["rows"] for one in later} == {rounds[5]["rows"]}
@@ -246,10 +251,24 @@ def test_ten_thousand_clients_fit_in_memory_and_a_round_costs_by_who_is_asked(tm
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("clients", [400, 2000])
+def test_the_time_of_a_round_is_linear_in_the_clients_that_are_asked(tmp_path, clients):
+    """Both in one process, and of many rounds the middle one: the machine does other things, too."""
+    few, many = 40, 160
+    lines = measure(tmp_path, clients=clients, rounds=24, clients_per_round=[few, many], clients_per_test=10)
+    first, second = lines[5:23], lines[30:48]
+    assert [one["round"] for one in first] == [one["round"] for one in second] == [*range(6, 24)]
+    ratio = median(one["cpu"] for one in second) / median(one["cpu"] for one in first)
+    assert ratio < 2 * many / few, ratio  # it would be 16 if a round cost their square
+    print(f"{few} and {many} of {clients} clients a round: {ratio:.2f} times the time")
+
+
+@pytest.mark.slow
 def test_a_thousand_rounds_leave_memory_descriptors_and_what_is_written_flat(tmp_path):
     *rounds, _ = measure(tmp_path, clients=300, rounds=1000, clients_per_round=10, clients_per_test=10)
     early, late = rounds[150:250], rounds[-101:-1]
     assert max(one["rss_mb"] for one in late) < max(one["rss_mb"] for one in early) + 20
+    assert sum(one["checkpoint"] for one in late) < 1.5 * sum(one["checkpoint"] for one in early)
     assert {one["descriptors"] for one in late} == {one["descriptors"] for one in early}
     assert sum(one["written"] for one in late) < 1.2 * sum(one["written"] for one in early)
     assert all(one["metrics_grew"] for one in rounds)
@@ -259,7 +278,10 @@ TELL = """<script>
 const faults = []; addEventListener("error", event => faults.push(event.message));
 addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => {
   const count = name => document.querySelectorAll(name).length;
-  document.body.dataset.seen = JSON.stringify({nodes: count("*"), pictures: count("svg"), faults});
+  document.body.dataset.seen = JSON.stringify({
+    nodes: count("*"), pictures: count("svg"), faults, height: document.documentElement.scrollHeight,
+    drawn: [...document.querySelectorAll("svg")].filter(one => one.getBoundingClientRect().width > 50).length,
+  });
 })));
 </script></body>"""
 
@@ -275,6 +297,7 @@ def test_the_report_of_a_thousand_clients_is_a_small_page_that_a_browser_shows(t
     (tmp_path / "page.html").write_text(text.replace("</body>", TELL))
     flags = ["headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"]
     flags += ["disable-component-update", "disable-sync", f"user-data-dir={tmp_path / 'profile'}", "dump-dom"]
+    begun = time.monotonic()
     page = subprocess.run(
         [
             chromium,
@@ -288,3 +311,7 @@ def test_the_report_of_a_thousand_clients_is_a_small_page_that_a_browser_shows(t
     ).stdout
     seen = json.loads(html.unescape(page.partition('data-seen="')[2].partition('"')[0]))
     assert seen["faults"] == [] and seen["pictures"] > 5 and seen["nodes"] < 10_000
+    assert seen["drawn"] >= 1 and seen["height"] > 1000, seen
+    print(
+        f"{len(text) >> 10} kB, shown by a browser, its start included, in {time.monotonic() - begun:.1f} s: {seen}"
+    )

@@ -1,25 +1,19 @@
 """A directory that is moved while it is written: the command ends with one message, and begins nothing anew."""
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedaction.runs.remote import Roll, carry_out, open_run
+from tests.engines.flower.places import HousePost, make_recipe
 from tests.runs.commands import Launcher, lasting
 from tests.runs.test_faults import RECIPE
 from tests.runs.test_killed import DISTIL, command
 from tests.training.distilling import write_arrays
 
 GONE = "is not there any more: somebody has removed, moved or replaced it while it was being written"
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory) -> Iterator[Launcher]:
-    made = Launcher(tmp_path_factory.mktemp("launcher"))
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +72,30 @@ def move(name: str, number: int, launcher: Launcher, given: Path, place: Path) -
     assert not [path for path in place.rglob("folder/**/*") if path.name != ".lock"], (number, said)
     assert other.is_dir()
     return status
+
+
+class MovingPost(HousePost):
+    """Nobody is there; the server's directory is moved when it has asked so often."""
+
+    def __init__(self, folder: Path, after: int) -> None:
+        super().__init__({})
+        self.folder, self.after = folder, after
+
+    def nodes(self) -> set[int]:
+        self.after -= 1
+        if self.after == 0:
+            self.folder.rename(self.folder.with_name("elsewhere"))
+        if self.after < 0:
+            raise OSError("the connection is lost")
+        return set()
+
+
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_server_says_the_same_and_its_last_words_begin_nothing_anew(after, tmp_path):
+    folder = tmp_path / "folder"
+    recipe = make_recipe({"gym": tmp_path / "gym"}, "fedavg")
+    open_run(recipe, folder, Roll(count=1, wait=1))
+    with pytest.raises(FileNotFoundError, match=GONE):
+        carry_out(MovingPost(folder, after), folder)
+    assert not folder.exists()
+    assert "waiting for 1 sites" in (tmp_path / "elsewhere" / "news.jsonl").read_text()

@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.runs.commands import KILLED, LIMIT, Launcher, content, waits_for
+from tests.runs.commands import KILLED, LIMIT, content, waits_for
 
 ENGINES = ["sequential", "vectorised"]
 ONE_ENGINE = [ENGINES[0], pytest.param(ENGINES[1], marks=pytest.mark.slow)]
@@ -43,13 +42,6 @@ report_samples = 1
 controls = ["majority", "ridge"]
 validation = 0.3
 """
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory) -> Iterator[Launcher]:
-    found = Launcher(tmp_path_factory.mktemp("launcher"))
-    yield found
-    found.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,11 @@
 """Worker processes whose memory runs out: the kernel refuses them what they ask for. Real processes throughout."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.data.public.test_cache import left_in, write_dataset
-from tests.runs.commands import Launcher
 
 LIMITED = """
 import resource, sys
@@ -26,13 +24,6 @@ if "--multiprocessing-fork" in sys.orig_argv:
     sys.addaudithook(limit)
 """
 """In every worker: from the first opening of some file on, it gets so many MB more and no others."""
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory) -> Iterator[Launcher]:
-    made = Launcher(tmp_path_factory.mktemp("launcher"))
-    yield made
-    made.close()
 
 
 def limited(folder: Path, text: str, more: int) -> dict[str, str]:
@@ -54,7 +45,7 @@ def test_memory_that_runs_out_in_a_reader_leaves_no_good_file_out(launcher, tmp_
     assert said.count("error:") == 1 and f"memory ran out: reading {large}" in said and "Traceback" not in said, said
     assert not left_in(tmp_path / "cache")
     large.write_bytes(content)
-    assert launcher.do(*command) == 0, launcher.said()
+    assert launcher.do(*command, "--workers", "1") == 0, launcher.said()
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def lock_folder(folder: Path) -> Generator[None]:
             lock.release()
 
 
-_held: dict[Path, int] = {}
+_held: dict[Path, list[int]] = {}
 """The folders that this process holds, each open: as long as it is, no other folder gets its number on the disk."""
 
 
@@ -132,22 +132,21 @@ def hold_folder(folder: Path) -> Generator[None]:
     if os.name == "nt":  # which opens no folders; nor does it let one be moved while a file in it is open
         yield
         return
-    outer = _held.get(folder)
     try:
-        _held[folder] = number = os.open(folder, os.O_RDONLY)
+        number = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
         raise _gone(folder) from None
+    _held.setdefault(folder, []).append(number)
     try:
         yield
     except (OSError, ValueError):
         _check_held(folder)
         raise
     finally:
-        os.close(number)
-        if outer is None:
+        _held[folder].remove(number)
+        if not _held[folder]:
             del _held[folder]
-        else:
-            _held[folder] = outer
+        os.close(number)
 
 
 def make_folder(folder: Path) -> None:
@@ -166,7 +165,7 @@ def make_folder(folder: Path) -> None:
 def _check_held(folder: Path) -> None:
     if folder in _held:
         try:
-            same = os.path.samestat(folder.stat(), os.fstat(_held[folder]))
+            same = os.path.samestat(folder.stat(), os.fstat(_held[folder][0]))
         except OSError:
             same = False
         if not same:

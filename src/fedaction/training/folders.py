@@ -86,7 +86,7 @@ class Parts:
             clock, before = time.perf_counter(), seconds_of(work)  # of epochs before it was interrupted
             value = compute(work)
             write_json(path, {"value": value, "seconds": round(before + time.perf_counter() - clock, 3)})
-            shutil.rmtree(work / "checkpoints", ignore_errors=True)
+        shutil.rmtree(work / "checkpoints", ignore_errors=True)  # also of one that was killed right before it did so
         kept = read_json(path)
         try:
             self.seconds += kept["seconds"]
