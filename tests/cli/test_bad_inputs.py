@@ -1,7 +1,7 @@
 """No input breaks a command: whatever it is given, it says in one message what is wrong, with status 2, or works.
 
 Tables of bad inputs over all commands. A part of each table runs by default, chosen by the names of its rows; the
-others are among the slow tests.
+others are among the slow tests, and the environment variable FEDACTION_PART=2/8 takes the second eighth of those.
 """
 
 from __future__ import annotations
@@ -291,12 +291,16 @@ def refused(result: Result) -> str:
 
 
 def rows(*tables: tuple[str, ...], share: int) -> list:
-    """Rows of a table: a share of them by default, the others only with the slow tests."""
+    """Rows of a table: a share of them by default, the others (or a part of those) only with the slow tests."""
+    part, parts = (int(number) for number in os.environ.get("FEDACTION_PART", "1/1").split("/"))
     listed = []
     for words in tables:
         name = ": ".join(words)
-        marks = [] if zlib.crc32(name.encode()) % share == 0 else [pytest.mark.slow]
-        listed.append(pytest.param(*words, id=name, marks=marks))
+        number = zlib.crc32(name.encode())
+        if number % share == 0:
+            listed.append(pytest.param(*words, id=name))
+        elif number % parts == part - 1:
+            listed.append(pytest.param(*words, id=name, marks=[pytest.mark.slow]))
     return listed
 
 
