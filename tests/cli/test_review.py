@@ -79,6 +79,11 @@ def run(finished: Path, work: Path) -> Path:
     return Path(shutil.copytree(finished, work / "run"))
 
 
+def slow(value: str) -> Any:
+    """A case that is not among those of the default run."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
@@ -254,15 +259,22 @@ def test_f10_recipes_are_listed_whatever_their_first_line(launcher: Launcher) ->
     assert (launcher.do("recipes"), "Traceback" in launcher.said()) == (0, False), launcher.said()[-400:]
 
 
-@pytest.mark.parametrize("key", ["backbone=resnet3d", "model_width=100000", "speed_spread=1e10", 'precision="bf16"'])
+STARTS = ["method=fsar backbone=resnet3d", "model_width=100000", slow("speed_spread=1e10"), slow('precision="bf16"')]
+
+
+@pytest.mark.parametrize("key", STARTS)
 def test_f11_a_run_that_cannot_start_leaves_nothing(launcher: Launcher, work: Path, key: str) -> None:
-    refused(launcher, "run", work / "small.toml", "--set", key, "--out", work / "run")
+    keys = [word for one in key.split() for word in ("--set", one)]
+    refused(launcher, "run", work / "small.toml", *keys, "--out", work / "run")
     assert not (work / "run").exists()
 
 
-@pytest.mark.parametrize("content", ["[]", '{"mean": "x"}', "[" * 100_000, '{"mean": ' + "9" * 5000 + "}"])
+RESULTS = {"a list": "[]", "a word": '{"mean": "x"}', "deep": "[" * 100_000, "digits": '{"mean": ' + "9" * 5000 + "}"}
+
+
+@pytest.mark.parametrize("content", [slow("a list"), "a word", "deep", slow("digits")])
 def test_f12_a_damaged_result_is_refused(launcher: Launcher, run: Path, content: str) -> None:
-    (run / "result.json").write_text(content)
+    (run / "result.json").write_text(RESULTS[content])
     assert "result.json" in refused(launcher, "compare", run)
 
 
