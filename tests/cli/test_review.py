@@ -280,6 +280,9 @@ def test_f12_a_damaged_result_is_refused(launcher: Launcher, run: Path, content:
 
 def test_f12_values_too_deep_are_refused(launcher: Launcher, work: Path) -> None:
     refused(launcher, "run", work / "small.toml", "--set", "lr=" + "[" * 20_000, "--out", work / "run")
+
+
+def test_f12_a_name_too_long_is_refused(launcher: Launcher, work: Path) -> None:
     refused(launcher, "run", work / "small.toml", "--out", work / ("n" * 300))
 
 

@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fedaction.data.files import read_npz
 from tests.fuzz import kept, samples, sets
 
 LONG = "x" * 5000
@@ -60,6 +62,24 @@ def test_a_network_whose_names_are_noise_is_refused_in_one_line(tmp_path: Path) 
     with pytest.raises(ValueError) as refusal:
         sets.read_extractor(tmp_path)
     assert str(refusal.value).isprintable()
+
+
+def test_a_modality_that_cannot_be_printed_is_refused_in_one_line(tmp_path: Path) -> None:
+    arrays = {"x": np.ones((2, 3)), "y": np.arange(2), "client": np.array(["a", "\0" * 3000 + "b"])}
+    np.savez(tmp_path / "a.npz", **arrays, modality=np.array(["image", "im\0ge" + LONG]))  # pyright: ignore
+    with pytest.raises(ValueError) as refusal:
+        sets.read_ego_exo(tmp_path)
+    assert str(refusal.value).isprintable() and len(str(refusal.value)) < 1000
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_texts_of_characters_that_there_are_not_are_refused(tmp_path: Path, order: str) -> None:
+    names = np.array(["a", "b"]).astype(f"{order}U1")
+    np.savez(tmp_path / "a.npz", names=names)
+    assert read_npz(tmp_path / "a.npz")[0]["names"].tolist() == ["a", "b"]
+    np.savez(tmp_path / "a.npz", names=np.full(2, 0x01000069, f"{order}u4").view(f"{order}U1"))
+    with pytest.raises(ValueError, match="characters that there are not"):
+        read_npz(tmp_path / "a.npz")
 
 
 def test_news_that_are_none_are_passed_over(tmp_path: Path) -> None:
