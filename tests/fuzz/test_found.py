@@ -9,10 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedaction.data.features.store import load_features
 from fedaction.data.files import read_npz
 from tests.fuzz import kept, samples, sets
 
 LONG = "x" * 5000
+
+
+def put(path: Path, **values: object) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 def spoil(name: str, old: str, new: str) -> Callable[[Path], object]:
@@ -29,6 +34,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], Callable[[Path], object], Cal
     "a list with a long name": (sets.make_hmdb, spoil("run_test_split1.txt", "cm_1", LONG), sets.read_hmdb),
     "a list with a long line": (sets.make_ucf, spoil("classInd.txt", "2 Bowling", LONG), sets.read_ucf),
     "a class with a bell": (sets.make_kinetics, spoil("kinetics400.csv", "zumba", "zum\x07"), sets.read_kinetics),
+    "a label of many digits": (
+        samples.make_features,
+        lambda folder: put(folder / "features.json", labels=[0, 1, 0, 10**4000]),
+        load_features,
+    ),
     "labels with a zero in their header": (
         sets.make_stanford,
         spoil("v_labels.csv", "start", "\0start"),

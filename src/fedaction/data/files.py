@@ -85,7 +85,7 @@ def check_labels(labels: Sequence[int], classes: Sequence[str], where: object) -
         raise ValueError(f"{where} names a class twice")
     wrong = [label for label in labels if not 0 <= label < len(classes)]
     if wrong:
-        raise ValueError(f"{where} has label {wrong[0]}, but only {len(classes)} classes")
+        raise ValueError(f"{where} has label {shorten(wrong[0], 40)}, but only {len(classes)} classes")
 
 
 def refuse_existing(out: Path, overwrite: bool, is_known: bool, kind: str) -> None:
