@@ -1,7 +1,7 @@
 """No input breaks a command: whatever it is given, it says in one message what is wrong, with status 2, or works.
 
 Tables of bad inputs over all commands. A part of each table runs by default, chosen by the names of its rows; the
-others are among the slow tests.
+others are among the slow tests, and the environment variable FEDACTION_PART=2/8 takes the second eighth of those.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
     "export format": ("export", f"{K}/run", "--format", "@"),
     "bench video": ("bench", "video", "@"),
     "bench engines": ("bench", "engines", "--device", "@"),
+    "bench fdarn": ("bench", "fdarn", "--device", "@"),
     "bench pretext": ("bench", "pretext", "--task", "@"),
     "bench load": ("bench", "load", "--real", "@"),
     "study joining": ("study", "joining", "@"),
@@ -216,6 +217,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     ),
     "evaluate seeds": ("evaluate", "random", "--seeds", "#", "--set", "data=arrays", "--set", "arrays=x"),
     "bench rounds": ("bench", "video", f"{K}/none.mp4", "--rounds", "#"),
+    "bench loop": ("bench", "loop", "--clients", "0", "--rounds", "#"),
+    "bench events": ("bench", "events", "--devices", "0", "--updates", "#"),
+    "bench flower": ("bench", "flower", "--rounds", "-#"),
+    "bench width": ("bench", "pretext", "--task", "none", "--width", "#"),
     "paper jobs": ("paper", "fsar/none", "--jobs", "#"),
     "paper seeds": ("paper", "fsar/none", "--seeds", "#"),
     "run lr": ("run", f"{K}/small.toml", "--set", "lr=-#"),
@@ -298,12 +303,16 @@ def refused(result: Result) -> str:
 
 
 def rows(*tables: tuple[str, ...], share: int) -> list:
-    """Rows of a table: a share of them by default, the others only with the slow tests."""
+    """Rows of a table: a share of them by default, the others (or a part of those) only with the slow tests."""
+    part, parts = (int(number) for number in os.environ.get("FEDACTION_PART", "1/1").split("/"))
     listed = []
     for words in tables:
         name = ": ".join(words)
-        marks = [] if zlib.crc32(name.encode()) % share == 0 else [pytest.mark.slow]
-        listed.append(pytest.param(*words, id=name, marks=marks))
+        number = zlib.crc32(name.encode())
+        if number % share == 0:
+            listed.append(pytest.param(*words, id=name))
+        elif number % parts == part - 1:
+            listed.append(pytest.param(*words, id=name, marks=[pytest.mark.slow]))
     return listed
 
 
@@ -364,9 +373,8 @@ def test_the_tables_have_every_command():
 
     groups = {command[:-1] for command in COMMANDS if command}
     leaves = {command for command in COMMANDS if command and command not in groups}
-    named = {table[: len(leaf)] for table in (*INPUTS.values(), *OUTPUTS.values()) for leaf in leaves}
-    measured = {leaf for leaf in leaves if leaf[0] == "bench"}  # their options are numbers, which click checks
-    assert leaves - named - measured == set()
+    tables = (*INPUTS.values(), *OUTPUTS.values(), *OPTIONS.values())
+    assert leaves - {table[: len(leaf)] for table in tables for leaf in leaves} == set()
 
 
 # A run's own files

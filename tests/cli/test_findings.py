@@ -243,3 +243,10 @@ def test_features_go_past_what_they_cannot_use(work):
     assert done.exit_code == 1 and json.loads(done.stdout)["samples"] == 2
     assert "1 recordings could not be used and were left out: sit/b.wav" in done.stderr
     assert fedaction("features", "sounds", "--modality", "audio", "--out", "store").exit_code == 1  # still so
+
+
+@pytest.mark.parametrize("number", ["9" * 10, "9" * 5000])
+def test_a_run_is_not_made_longer_by_a_part_of_a_number(work, kit, number):
+    before = (kit / "run" / "recipe.toml").read_bytes()
+    assert f"{len(number)} digits" in refused(fedaction("resume", kit / "run", "--extend", f"rounds={number}"))
+    assert (kit / "run" / "recipe.toml").read_bytes() == before

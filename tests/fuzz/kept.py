@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -53,8 +54,6 @@ def make_segments(folder: Path) -> None:
 
 def forge_segments(folder: Path) -> None:
     """The digests of whatever the segments are now, then the checkpoint's own."""
-    import hashlib
-
     try:
         record = json.loads((folder / "some.json").read_bytes())
         for path in list_segments(folder):

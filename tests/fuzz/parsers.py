@@ -109,6 +109,7 @@ _SETS = (
     Parser("stanford ecm", sets.make_stanford, sets.read_stanford),
     Parser("epic tables", sets.make_epic, epic.read),
     Parser("given vectors", sets.make_vectors, sets.read_vectors, change=mutate.change_archive),
+    Parser("ego-exo", sets.make_ego_exo, sets.read_ego_exo, change=mutate.change_archive),
     Parser("onnx extractor", samples.make_onnx, sets.read_extractor, default=60, needs="onnxruntime"),
 )
 _KEPT = (

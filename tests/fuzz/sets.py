@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedaction.data.clips.depth import read_depth
 from fedaction.data.clips.folders import airtlab
 from fedaction.data.clips.listed import hmdb51, kinetics400, ucf101
-from fedaction.data.features.egocentric import epic, multimodal_ea, stanford_ecm
+from fedaction.data.features.egocentric import ego_exo, epic, multimodal_ea, stanford_ecm
 from fedaction.data.features.egocentric.given import FeatureFiles, Piece
 from fedaction.data.features.extract import Recording
 from fedaction.data.features.given import find_extractor
@@ -112,6 +111,13 @@ def read_vectors(folder: Path) -> object:
     return [files.read(Piece(f"v:{span}", "v", 0)) for span in ("0-2", "2-4")]
 
 
+def make_ego_exo(folder: Path) -> None:
+    modality = np.array(["image", "image", "sensor", "sensor"])
+    client, classes = np.array(["a", "a", "b", "b"]), np.array(["sit", "wave"])
+    x = np.arange(24.0).reshape(4, 6)
+    np.savez(folder / "a.npz", x=x, y=np.arange(4) % 2, client=client, modality=modality, classes=classes)
+
+
 def make_matrix(name: str, *shape: int) -> Callable[[Path], object]:
     """A MATLAB file of one matrix of small numbers."""
 
@@ -122,8 +128,8 @@ def make_matrix(name: str, *shape: int) -> Callable[[Path], object]:
     return make
 
 
-def read_depth_video(folder: Path) -> object:
-    return read_depth(folder / "a.mat")
+def read_ego_exo(folder: Path) -> object:
+    return ego_exo.read(folder / "a.npz")
 
 
 def read_extractor(folder: Path) -> object:

@@ -136,7 +136,9 @@ def interrupt(folder: Path, recipe: Path, round: int) -> Path:
 def readers(folder: Path) -> list[tuple[str | Path, ...]]:
     """Commands that read a finished run."""
     export = ("export", folder, "--out", folder.parent / "exported")
-    return [("report", folder), ("compare", folder), ("analyse", folder, "curves"), export]
+    store = Path(json.loads((folder / "recipe.toml").read_text().partition("store_paths = ")[2].splitlines()[0])[0])
+    uses = [("predict", folder, store / "none.npy"), ("evaluate", folder, "--on", store)]
+    return [("report", folder), ("compare", folder), ("analyse", folder, "curves"), export, *uses]
 
 
 # What every checkpoint and the result carry

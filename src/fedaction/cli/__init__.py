@@ -57,6 +57,7 @@ ProfileFlag = Annotated[
         "--profile", help="Say where the time goes, and write profile.json. A GPU is then waited for at every step."
     ),
 ]
+_MOST_DIGITS = 9  # of a number of rounds
 
 app = App(
     add_completion=False,
@@ -134,10 +135,12 @@ def resume(
 
 def _read_rounds(longer: str) -> int:
     """The number in "rounds=60"; 0 where nothing is said."""
-    key, _, number = longer.partition("=")
-    if longer and (key.strip() != "rounds" or not number.strip().isascii() or not number.strip().isdecimal()):
+    key, _, number = (part.strip() for part in longer.partition("="))
+    if longer and (key != "rounds" or not number.isascii() or not number.isdecimal()):
         raise fail(f"--extend takes rounds=NUMBER, such as rounds=60, got {longer!r}")
-    return int(number[:9]) if longer else 0
+    if len(number) > _MOST_DIGITS:
+        raise fail(f"--extend: a number of {len(number)} digits is more rounds than a run can have")
+    return int(number) if longer else 0
 
 
 class Equal(StrEnum):

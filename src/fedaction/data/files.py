@@ -85,7 +85,7 @@ def check_labels(labels: Sequence[int], classes: Sequence[str], where: object) -
         raise ValueError(f"{where} names a class twice")
     wrong = [label for label in labels if not 0 <= label < len(classes)]
     if wrong:
-        raise ValueError(f"{where} has label {wrong[0]}, but only {len(classes)} classes")
+        raise ValueError(f"{where} has label {shorten(wrong[0], 40)}, but only {len(classes)} classes")
 
 
 def refuse_existing(out: Path, overwrite: bool, is_known: bool, kind: str) -> None:
@@ -152,9 +152,16 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> npt.NDArr
 
 
 def _check_whole(array: npt.NDArray[Any], size: int) -> None:
-    """Refuses an array of more values than its file has bytes: a header may name any number of values of no bytes."""
+    """Refuses an array of more values than its file has bytes, and texts that are none.
+
+    A header may name any number of values of no bytes.
+    """
     if array.size > size or max(array.shape, default=0) > size:
         raise ValueError(f"its header says {array.shape}, for a file of {size} bytes")
+    if array.dtype.kind == "U" and array.nbytes:  # NumPy makes texts of them whatever they are, and Python then fails
+        codes = np.ascontiguousarray(array).reshape(-1).view(np.dtype("u4").newbyteorder(array.dtype.byteorder))
+        if codes.max() > sys.maxunicode:
+            raise ValueError("its texts have characters that there are not")
 
 
 def check_finite(values: npt.NDArray[Any], where: object) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from fedaction.data.features.egocentric.given import given_features
 from fedaction.data.features.store import FeatureSet, Modality
 from fedaction.data.files import check_finite, read_npz, to_float32
+from fedaction.federation.outside import shorten
 
 _ARRAYS = ("x", "y", "client", "modality", "classes")
 _PAPER = {"sensor": "inertial"}  # the paper's word for what is called inertial here
@@ -57,7 +58,8 @@ def read(path: str | Path) -> dict[str, FeatureSet]:
         held = sorted(set(modalities[rows].tolist()))
         if len(held) != 1 or held[0] not in get_args(Modality):
             raise ValueError(
-                f"{path}: client {person} holds {', '.join(held)}; expected one of {', '.join(get_args(Modality))}"
+                f"{path}: client {shorten(person, 80)} holds {shorten(', '.join(held))}; expected one of "
+                f"{', '.join(get_args(Modality))}"
             )
         names = [f"{path.stem}:{row}" for row in rows.tolist()]
         own = [labels[row] for row in rows.tolist()]
@@ -75,5 +77,5 @@ def _labels(path: Path, y: list[int] | list[str], classes: list[str], *, numbere
     positions = {name: position for position, name in enumerate(classes)}
     unknown = sorted({str(value) for value in y} - positions.keys())
     if unknown:
-        raise ValueError(f"{path}: y has {unknown[0]!r}, which is not one of the {len(classes)} classes")
+        raise ValueError(f"{path}: y has {shorten(unknown[0], 80)!r}, which is not one of the {len(classes)} classes")
     return [positions[str(value)] for value in y]
