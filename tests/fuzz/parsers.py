@@ -237,6 +237,7 @@ PARSERS: dict[str, Parser] = {
         ),
         Parser("Flower messages", samples.make_messages, samples.read_messages, MessageError),
         Parser("Flower envelope", samples.make_envelope, samples.read_envelope, EnvelopeError),
+        Parser("Flower pieces", samples.make_pieces, samples.read_pieces, EnvelopeError, needs="flwr"),
         Parser("Flower members", samples.make_members, samples.read_member_list, MessageError, mutate.change_json),
         Parser("metrics", samples.make_metrics, samples.at("metrics.jsonl", read_rows)),
         Parser("result, evidence", samples.make_result, samples.read_run_files, change=JSON),

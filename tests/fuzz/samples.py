@@ -26,7 +26,7 @@ from fedaction.data.poses import read_pose
 from fedaction.data.public.acclaim import positions, read_amc, read_asf
 from fedaction.data.public.readers import READERS
 from fedaction.data.signals.store import SignalWriter
-from fedaction.engines.flower.envelope import Envelope, Front, draw_token, open_envelope
+from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Front, draw_token, open_envelope
 from fedaction.engines.flower.members import pack_members, read_members
 from fedaction.engines.messages import pack, unpack
 from fedaction.federation.files import read_sealed_json, write_sealed_json
@@ -284,6 +284,28 @@ def make_envelope(folder: Path) -> None:
 
 def read_envelope(folder: Path) -> object:
     return open_envelope((folder / "a.envelope").read_bytes(), 2000)
+
+
+def make_pieces(folder: Path) -> None:
+    """A message of Flower's, as the pieces that a SuperLink hands out; the whole one is called `root`."""
+    from flwr.app import RecordDict
+    from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+    from fedaction.engines.flower.post import wrap
+
+    record: RecordDict = wrap(b"answer" * 9)
+    for id, part in get_all_nested_objects(record).items():
+        name = "root" if id == record.object_id else id
+        (folder / f"{name}.piece").write_bytes(part.deflate())
+
+
+def read_pieces(folder: Path) -> object:
+    from fedaction.engines.flower.inbox import read_answer
+
+    answer = read_answer("root", {path.stem: path.read_bytes() for path in folder.iterdir()}, 2000)
+    if "no message of Flower's but a RecordDict" not in answer.reason:
+        raise EnvelopeError(answer.reason)
+    return answer
 
 
 def make_members(folder: Path) -> None:

@@ -53,16 +53,16 @@ def test_sites_reach_what_is_theirs_and_this_machine_the_rest():
     assert [ask(path) for path in OUTSIDE] == [200, 200]
     for peer in ("10.0.0.7", "127.0.0.2", "::ffff:10.0.0.7", "fe80::1", ""):
         assert [ask(path, peer) for path in INSIDE] == [403] * len(INSIDE)
-    assert ask("/v1/runtime/acquire-task", "127.0.0.1") == ask("/docs", "::1") == 200
+    assert ask("/v1/runtime/push-object", "127.0.0.1") == ask("/docs", "::1") == 200
     assert ask("/health", kind="websocket") == "websocket.close" and ask("/", kind="lifespan") == 200
 
 
-def test_the_control_interface_wants_the_secret_even_here():
-    path = "/v1/control/start-run"
-    assert ask(path, "127.0.0.1") == ask(path, "127.0.0.1", {HEADER: "other"}) == 401
-    assert ask(path, "127.0.0.1", {HEADER: "word"}) == 200
-    assert ask(path, "10.0.0.7", {HEADER: "word"}) == 403
-    assert ask(path, "127.0.0.1", secret=b"") == 200
+def test_runs_and_their_work_want_the_secret_even_here():
+    for path in ("/v1/control/start-run", "/v1/runtime/acquire-task"):
+        assert ask(path, "127.0.0.1") == ask(path, "127.0.0.1", {HEADER: "other"}) == 401
+        assert ask(path, "127.0.0.1", {HEADER: "word"}) == 200
+        assert ask(path, "10.0.0.7", {HEADER: "word"}) == 403
+        assert ask(path, "127.0.0.1", secret=b"") == 200
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,10 @@ def make_fleet(tmp_path, taken):
     return Fleet(handlers, tmp_path, lambda status, text: Refused(status))
 
 
-def announce(fleet, node=7, source=7, reply="q", message="m", tree=b"tree", count=1):
+def announce(fleet, node=7, source=7, reply="q", message="m", tree=b"tree", count=1, pieces=3):
     metadata = SimpleNamespace(src_node_id=source, reply_to_message_id=reply, message_id=message)
-    parts = SimpleNamespace(SerializeToString=lambda deterministic: tree)
+    children = [SimpleNamespace(children=[])] * (pieces - 1)
+    parts = SimpleNamespace(SerializeToString=lambda deterministic: tree, children=children)
     request = SimpleNamespace(
         node=SimpleNamespace(node_id=node),
         messages_list=[SimpleNamespace(metadata=metadata)] * count,
@@ -120,8 +121,8 @@ def test_a_site_sends_its_own_answers_alone_and_so_much_for_each(tmp_path, monke
     fleet = make_fleet(tmp_path, taken)
     with pytest.raises(Refused, match="403"):
         push(fleet)  # of nothing that was announced
-    for wrong in ({"source": 8}, {"reply": ""}, {"count": 0}, {"count": 2}):
-        with pytest.raises(Refused, match=r"40[03]"):
+    for wrong in ({"source": 8}, {"reply": ""}, {"count": 0}, {"count": 2}, {"pieces": 2000}):
+        with pytest.raises(Refused, match=r"40[03]|413"):
             announce(fleet, **wrong)
     announce(fleet)
     announce(fleet)  # the same again, as after a cut connection

@@ -150,3 +150,37 @@ def test_a_superlink_says_whose_key_a_node_has_and_which_it_knows():
     post.nodes()
     assert len(post.key(7)) == 64 and post.key(8) == ""
     assert _IN_USE in API_ERROR_MAP[ApiErrorCode.PUBLIC_KEY_ALREADY_IN_USE].public_message
+
+
+def test_a_gate_stands_where_requests_come_in_and_answers_are_taken():
+    """Real processes are asked in test_gate.py; here is what the gate takes the place of."""
+    import importlib
+
+    from flwr.supercore import sql_mixin
+    from flwr.supercore.cli import flower_superexec
+    from flwr.supercore.protobuf.client import ProtobufClient
+    from flwr.superlink.routers.fleet import router
+    from flwr.superlink.servicer.fleet import fleet_handlers
+
+    superlink = importlib.import_module("flwr.superlink.cli.flower_superlink")
+    assert "uvicorn.run(\n        app=fastapi_app," in inspect.getsource(superlink)
+    assert "command = _get_superexec_command(\n" in inspect.getsource(superlink)
+    assert 'command = ["flower-superexec"]' in inspect.getsource(superlink._get_superexec_command)
+    assert callable(flower_superexec) and [*inspect.signature(ProtobufClient._send).parameters][:2] == [
+        "self",
+        "context",
+    ]
+    for name in ("push_messages", "push_object"):
+        assert {*inspect.signature(getattr(fleet_handlers, name)).parameters} == {"request", "state"}
+        assert f"fleet_handlers.{name}(request=request, state=state)" in inspect.getsource(router)
+    assert all(len(pragma) == 2 for pragma in sql_mixin.SQLITE_PRAGMAS)
+    assert "in SQLITE_PRAGMAS:" in inspect.getsource(sql_mixin)
+
+
+def test_the_inbox_finds_what_it_calls():
+    from flwr.superlink.grid.http_grid import HttpGrid
+
+    from fedaction.engines.flower import inbox
+
+    assert isinstance(inspect.getattr_static(HttpGrid, "_runtime_client"), property) and hasattr(HttpGrid, "run")
+    assert [*inspect.signature(inbox.inflate_object_from_contents).parameters][:2] == ["object_id", "object_contents"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fedaction.data.client import ClientInfo
 from fedaction.engines.flower.envelope import (
@@ -20,19 +20,20 @@ from fedaction.engines.flower.envelope import (
     Front,
     Kind,
     draw_token,
-    open_envelope,
 )
 from fedaction.engines.flower.install import digest_install
-from fedaction.engines.flower.members import pack_members
+from fedaction.engines.flower.members import describe, hide, pack_members
 from fedaction.engines.flower.requests import (
     MOST_HELLO,
     Bounce,
+    Content,
     Failure,
     Joined,
     NobodyLeftError,
     Patience,
     Post,
     Request,
+    read_content,
 )
 from fedaction.engines.messages import MessageError, unpack
 
@@ -55,6 +56,11 @@ class _Call:
     since: float = math.inf
     """When it was first sent."""
     result: Envelope | Failure | None = None
+
+    @property
+    def limit(self) -> int:
+        """Bytes of an answer to what was sent last."""
+        return self.request.limit if self.kind == self.request.kind else MOST_HELLO
 
     def put_back(self) -> None:
         self.node = self.id = None
@@ -184,7 +190,8 @@ class Exchange:
         self._send(calls)
         under_way = {call.id: call for call in calls if call.id is not None and call.result is None}
         greetings = {id: node for node, (id, _) in self._greeted.items() if id}
-        came = self.post.collect([*under_way, *greetings])
+        limits = {id: call.limit for id, call in under_way.items()}
+        came = self.post.collect(limits | dict.fromkeys(greetings, MOST_HELLO))
         for id, content in came:
             if isinstance(content, bytes):
                 self.wire["received"]["hello" if id in greetings else under_way[id].kind] += len(content)
@@ -222,7 +229,7 @@ class Exchange:
             if call.node == node:
                 call.put_back()
 
-    def _meet(self, node: int, content: bytes | Bounce, calls: Sequence[_Call]) -> None:
+    def _meet(self, node: int, content: Content, calls: Sequence[_Call]) -> None:
         """A node has answered "hello", and may be a client; else it is left alone, with a warning."""
         _, word = self._greeted[node]
         self._greeted[node] = "", ""  # not again
@@ -231,7 +238,7 @@ class Exchange:
             return
         said: Front | None = None
         try:
-            envelope = open_envelope(content, MOST_HELLO)
+            envelope = read_content(content, MOST_HELLO)
             said = envelope.header
             if said.kind == "fault":
                 raise EnvelopeError(f"it cannot join: {said.text}")
@@ -324,7 +331,7 @@ class Exchange:
         infos = [hide(self.joined[name].info) if name != client else self.joined[name].info for name in self.joined]
         return pack_members(sorted(infos, key=lambda info: info.id))
 
-    def _hear(self, call: _Call, content: bytes | Bounce) -> None:
+    def _hear(self, call: _Call, content: Content) -> None:
         """An answer has come to a call; it is believed, refused, or asked for again."""
         name, node = call.request.client, call.node
         call.id = None
@@ -336,9 +343,8 @@ class Exchange:
             else:
                 call.put_back()
             return
-        limit = call.request.limit if call.kind == call.request.kind else MOST_HELLO
         try:
-            envelope = open_envelope(content, limit)
+            envelope = read_content(content, call.limit)
         except EnvelopeError as error:
             call.result = Failure(f"client {name!r} sent what is no answer: {error}")
             return
@@ -381,17 +387,6 @@ class Exchange:
         for _, kind, content in messages:
             self.wire["sent"][kind] += len(content)
         return self.post.send(messages)
-
-
-def hide(info: ClientInfo) -> ClientInfo:
-    """What one client is told of another: what a method builds networks from, not how much it has."""
-    return replace(info, samples=1)
-
-
-def describe(info: ClientInfo) -> str:
-    """A client in a few words."""
-    layout = f", {info.layout.name}" if info.layout is not None else ""
-    return f"{info.group}{layout}, {info.samples} training samples of {len(info.classes)} classes"
 
 
 def splits_of(joined: Mapping[str, Joined], split: str) -> list[str]:

@@ -18,6 +18,7 @@ import os
 import secrets
 import shutil
 import ssl
+import sys
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
@@ -30,9 +31,15 @@ MOST_MESSAGE = 4 << 30
 """Bytes that a site may send for one answer."""
 _MOST_PIECE = 8 << 20  # Flower's own are of 5 MiB
 _MOST_REQUEST = 256 << 10  # any other: the longest one lists the pieces of an answer, 70 bytes for each
+_MOST_PIECES = 1000  # of an answer; Flower's database stands still while they are written down
+_WAIT = 20_000  # milliseconds that one who wants to write waits for another; after Flower's 5 s a call fails
 _LEAST_FREE = 256 << 20  # bytes that sites must leave on the server's disk
 _HERE = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
-_FLEET, _CONTROL, _PIECE = "/v1/fleet/", "/v1/control/", "/v1/fleet/push-object"
+_FLEET, _PIECE = "/v1/fleet/", "/v1/fleet/push-object"
+_CONTROL = "/v1/control/"
+_OWNERS = _CONTROL, "/v1/runtime/acquire-task"
+SUPEREXEC = sys.executable, "-m", "fedaction.engines.flower.node", "superexec"
+"""Flower's process that gets runs' work and starts server apps; ours shows the secret."""
 _PATIENCE = 60.0  # seconds
 _OTHER = "127.0.0.2"  # an address of this machine that is none of `_HERE`
 
@@ -46,7 +53,7 @@ class Gate:
     """Stands before an ASGI application, and lets through what may come in."""
 
     def __init__(self, app: App, secret: bytes = b"") -> None:
-        """`secret`: what must be shown for the Control API, from this machine too; b"": nothing."""
+        """`secret`: what must be shown for runs and their work, from this machine too; b"": nothing."""
         self._app, self._secret = app, secret
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +79,7 @@ class Gate:
             return _bound(heads, _MOST_PIECE if path == _PIECE else _MOST_REQUEST)
         if not here and path != "/health":
             return 403, "only the server's own machine may ask for this"
-        if path.startswith(_CONTROL) and not self._is_owner(heads.get(HEADER.encode(), b"")):
+        if path.startswith(_OWNERS) and not self._is_owner(heads.get(HEADER.encode(), b"")):
             return 401, "only whoever started this SuperLink may ask for this"
         return None if here else _bound(heads, 0)
 
@@ -120,6 +127,8 @@ class Fleet:
         said = request.messages_list[0].metadata
         if not said.reply_to_message_id or said.src_node_id != node:
             raise self._refuse(403, "a site may send answers alone, and only its own")
+        if _count(request.message_object_trees[0]) > _MOST_PIECES:
+            raise self._refuse(413, f"an answer may have {_MOST_PIECES} pieces at most")
         answer = node, str(said.message_id)
         parts = request.message_object_trees[0].SerializeToString(deterministic=True)
         with self._lock:
@@ -147,16 +156,26 @@ class Fleet:
         return self._take(request=request, state=state)
 
 
+def _count(tree: Any) -> int:
+    """The pieces of an answer."""
+    waiting, count = [tree], 0
+    while waiting:
+        count += 1
+        waiting.extend(waiting.pop().children)
+    return count
+
+
 def guard_superlink(folder: Path, secret: Path | None = None) -> None:
     """Has a SuperLink that this process is about to be stand behind a gate; see above.
 
     Args:
         folder: where it keeps what sites send.
-        secret: the file with what must be shown for the Control API, and by the process that starts server apps.
+        secret: the file with what must be shown to start runs and to get their work.
     """
     import importlib
 
     from fastapi import HTTPException
+    from flwr.supercore import sql_mixin
     from flwr.superlink.servicer.fleet import fleet_handlers
 
     for name in ("FLWR_INTERNAL_GRPC_CONTROL_API", "FLWR_INTERNAL_GRPC_FLEET_API"):
@@ -166,20 +185,9 @@ def guard_superlink(folder: Path, secret: Path | None = None) -> None:
     superlink.uvicorn = _Gated(superlink.uvicorn, shown)
     fleet = Fleet(fleet_handlers, folder, HTTPException)
     fleet_handlers.push_messages, fleet_handlers.push_object = fleet.push_messages, fleet.push_object
-    if secret is None:
-        return
-    make_config, make_command = superlink._parse_superlink_lifespan_config, superlink._get_superexec_command
-
-    def parse() -> Any:
-        config = make_config()
-        config.superexec_auth_secret = shown
-        return config
-
-    superlink._parse_superlink_lifespan_config = parse
-    superlink._get_superexec_command = lambda **named: [
-        *make_command(**named),
-        *("--superexec-auth-secret-file", str(secret)),
-    ]
+    sql_mixin.SQLITE_PRAGMAS = (*sql_mixin.SQLITE_PRAGMAS, ("busy_timeout", _WAIT))
+    make_command = superlink._get_superexec_command
+    superlink._get_superexec_command = lambda **named: [*SUPEREXEC, *make_command(**named)[1:]]
 
 
 class _Gated:
@@ -194,7 +202,7 @@ class _Gated:
 
 
 def show_secret(secret: bytes) -> None:
-    """Has Flower's command in this process show a SuperLink its secret."""
+    """Has Flower's client in this process show a SuperLink its secret."""
     from flwr.supercore.protobuf.client import ProtobufClient
 
     send = ProtobufClient._send

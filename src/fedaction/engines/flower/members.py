@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -36,3 +37,14 @@ def read_members(content: bytes) -> list[ClientInfo]:
     if len({member.id for member in members}) != len(members):
         raise MessageError("two clients of a run have one name")
     return members
+
+
+def hide(info: ClientInfo) -> ClientInfo:
+    """What one client is told of another: what a method builds networks from, not how much it has."""
+    return replace(info, samples=1)
+
+
+def describe(info: ClientInfo) -> str:
+    """A client in a few words."""
+    layout = f", {info.layout.name}" if info.layout is not None else ""
+    return f"{info.group}{layout}, {info.samples} training samples of {len(info.classes)} classes"

@@ -1,9 +1,9 @@
 """Flower's long processes, as `fedaction serve` and `join` start them: `python -m THIS_MODULE ROLE ...`.
 
-ROLE is superlink, supernode or flwr; what follows is what Flower's own commands take. Some things differ. Those that
-`fedaction` has started end with it. A SuperLink stands behind a gate (see `gate`). A SuperNode sends every answer at
-once (`flush_replies`), ends when a thread of it has failed (`end_with_threads`), and leaves a mark whenever the
-server has answered (`mark_contact`). And it looks for messages more often: Flower's sleeps 3 s between two looks,
+ROLE is superlink, supernode, superexec or flwr; what follows is what Flower's own commands take. Some things differ.
+Those that `fedaction` has started end with it. A SuperLink stands behind a gate (see `gate`). A SuperNode sends every
+answer at once (`flush_replies`), ends when a thread of it has failed (`end_with_threads`), and leaves a mark whenever
+the server has answered (`mark_contact`). And it looks for messages more often: Flower's sleeps 3 s between two looks,
 which a round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps
 here (default 0.3). FEDACTION_HEARTBEAT is the time in which it shows that it is there (see `set_heartbeat`).
 """
@@ -185,15 +185,16 @@ def main() -> None:
     """Starts what the command line says."""
     role = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     secret = Path(os.environ[SECRET]) if SECRET in os.environ else None
-    if role == "flwr":
+    if role in ("flwr", "superexec"):
         from flwr.cli.app import app
+        from flwr.supercore.cli import flower_superexec
 
         if secret is not None:
             show_secret(secret.read_bytes())
-        app()
+        (app if role == "flwr" else flower_superexec)()
         return
     if role not in ("superlink", "supernode"):
-        sys.exit("the first argument must be superlink, supernode or flwr")
+        sys.exit("the first argument must be superlink, supernode, superexec or flwr")
     end_with_parent()
     if role == "superlink":
         from flwr.superlink.cli import flower_superlink

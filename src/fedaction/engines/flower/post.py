@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 
 from fedaction.engines.flower.envelope import Kind
-from fedaction.engines.flower.exchange import Bounce
+from fedaction.engines.flower.inbox import Inbox
 from fedaction.engines.flower.keys import fingerprint_pem
+from fedaction.engines.flower.requests import Bounce, Content, Spoiled
 
 RECORD = "fedaction"
 """The name of the one record, and of the one array in it, that a message has."""
@@ -41,7 +42,7 @@ class FlowerPost:
 
     def __init__(self, grid: Any, lifetime: float = 12 * 3600.0) -> None:
         """`lifetime`: seconds after which Flower drops a message that nobody fetched."""
-        self._grid, self._lifetime = grid, lifetime
+        self._grid, self._lifetime, self._inbox = grid, lifetime, Inbox(grid)
         self._sent: dict[str, int] = {}
         self._started: dict[int, str] = {}
         self._keys: dict[int, bytes] = {}
@@ -81,21 +82,22 @@ class FlowerPost:
                 self._sent[id] = node
         return ids
 
-    def collect(self, ids: Sequence[str]) -> list[tuple[str, bytes | Bounce]]:
+    def collect(self, most: Mapping[str, int]) -> list[tuple[str, Content]]:
         """See `Post.collect`."""
-        if not ids:
+        if not most:
             return []
-        came: list[tuple[str, bytes | Bounce]] = []
-        for reply in self._grid.pull_messages(list(ids)):
-            id = reply.metadata.reply_to_message_id
+        came: list[tuple[str, Content]] = []
+        for id, source, reply in self._inbox.take(most):
             node = self._sent.pop(id, None)
             if node is None:
                 continue
-            if reply.has_error():
+            if isinstance(reply, Spoiled):
+                came.append((id, reply))
+            elif reply.has_error():  # the SuperLink's own, or the site's
                 reason = f"Flower's error {reply.error.code}: {str(reply.error.reason)[:200]}"
-                came.append((id, Bounce(reason, reply.error.code in _LOST)))
-            elif reply.metadata.src_node_id != node:
-                came.append((id, Bounce("another node answered", False)))
+                came.append((id, Bounce(reason, reply.error.code in _LOST and source != node)))
+            elif source != node:
+                came.append((id, Spoiled("another node answered")))
             else:
                 came.append((id, unwrap(reply.content)))
         return came

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from fedaction.data.client import ClientInfo
-from fedaction.engines.flower.envelope import Kind
+from fedaction.engines.flower.envelope import Envelope, EnvelopeError, Kind, open_envelope
 
 MOST_HELLO = 4 << 20
 """Bytes of an answer to "hello" or "begin"."""
@@ -21,6 +21,25 @@ class Bounce:
     """Why."""
     lost: bool
     """Whether the node is gone; otherwise its work failed, and may be tried again."""
+
+
+@dataclass(frozen=True)
+class Spoiled:
+    """A site's answer that cannot be had, or is not even what carries messages would carry."""
+
+    reason: str
+    """Why."""
+
+
+Content = bytes | Bounce | Spoiled
+"""What has come to a message."""
+
+
+def read_content(content: bytes | Spoiled, limit: int) -> Envelope:
+    """An answer of at most `limit` bytes; an EnvelopeError where it is none."""
+    if isinstance(content, Spoiled):
+        raise EnvelopeError(content.reason)
+    return open_envelope(content, limit)
 
 
 class Post(Protocol):
@@ -38,8 +57,11 @@ class Post(Protocol):
         """Sends messages to nodes; their ids, or None where one was not taken."""
         ...
 
-    def collect(self, ids: Sequence[str]) -> list[tuple[str, bytes | Bounce]]:
-        """The answers that have come to some messages, by the message's id. Each comes once."""
+    def collect(self, most: Mapping[str, int]) -> list[tuple[str, Content]]:
+        """The answers that have come to some messages, by the message's id. Each comes once.
+
+        `most`: how many bytes the answer to each may have; of a larger one no more need be fetched.
+        """
         ...
 
 
@@ -85,7 +107,7 @@ class Request:
     basis: int = 0
     oldest: int = 0
     limit: int = MOST_HELLO
-    """Bytes of an answer; more are not read."""
+    """Bytes of an answer; of more, one piece at most is fetched."""
 
 
 @dataclass(frozen=True)
