@@ -2,11 +2,13 @@
 
 import shlex
 import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from fedaction.cli import app
+from fedaction.engines.flower.server import QuorumError
 
 RECIPE = 'method = "fedavg"\ndata = "store"\nrounds = 1\nframes = 8\nmodel_width = 4\nmodel_units = [1, 1, 1]\n'
 RESULT = {"mean": 0.5, "clients": {"clinic": 0.5, "gym": 0.5}}
@@ -62,3 +64,19 @@ def test_what_is_said_for_sites_is_a_command_that_there_is(served):
     assert words[:2] == ["fedaction", "join"]
     result = CliRunner().invoke(app, words[1:])
     assert result.exit_code == 2 and "there is no folder STORE" in " ".join(result.stderr.split())
+
+
+def test_a_simulation_that_loses_its_sites_ends_with_one_message(tmp_path, monkeypatch):
+    def lose(*given):
+        raise QuorumError("round 5: 1 of 3 sites answered")
+
+    for check in ("check_flower", "check_ray"):
+        monkeypatch.setattr(f"fedaction.engines.flower.launch.{check}", lambda: None)
+    monkeypatch.setitem(sys.modules, "fedaction.runs.rayed", SimpleNamespace(run_rayed=lose))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "three.toml").write_text(RECIPE)
+    (tmp_path / "stores" / "gym").mkdir(parents=True)
+    words = ["serve", "three.toml", "--out", "run", "--simulate", "stores"]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "1000"})
+    assert result.exit_code == 2 and "Traceback" not in result.stderr
+    assert "error: round 5: 1 of 3 sites answered; `fedaction serve run --simulate FOLDER` resumes" in result.stderr

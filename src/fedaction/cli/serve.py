@@ -181,6 +181,8 @@ def _list_datasets(folder: Path) -> dict[str, Path]:
 
 def _simulate(home: Path, datasets: dict[str, Path]) -> dict[str, Any]:
     """A run in Flower's simulation, whose news are told as they come; its result."""
+    from fedaction.engines.flower.requests import NobodyLeftError
+    from fedaction.engines.flower.server import QuorumError
     from fedaction.runs.rayed import run_rayed
     from fedaction.runs.remote import NEWS
 
@@ -195,6 +197,8 @@ def _simulate(home: Path, datasets: dict[str, Path]) -> dict[str, Any]:
     teller.start()
     try:
         return run_rayed(home, datasets, home / "sites", os.cpu_count() or 1)
+    except (QuorumError, NobodyLeftError) as error:
+        raise ValueError(f"{error}; `fedaction serve {home} --simulate FOLDER` resumes") from None
     finally:
         over.set()
         teller.join()
