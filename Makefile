@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
-FLOWER_TESTS ?= tests/engines/flower
+FLOWER_TESTS ?= tests/engines/flower tests/bench/test_bench_flower.py tests/cli/test_serve.py
 # Threads would nest: the engine runs one worker per core, each with one thread.
 export OMP_NUM_THREADS ?= 1
 # Processes that run the tests.
