@@ -11,6 +11,7 @@ import pytest
 
 from fedaction.data.features.store import load_features
 from fedaction.data.files import read_npz
+from fedaction.training.distil_recipe import load_distil_recipe
 from tests.fuzz import kept, samples, sets
 
 LONG = "x" * 5000
@@ -34,6 +35,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], Callable[[Path], object], Cal
     "a list with a long name": (sets.make_hmdb, spoil("run_test_split1.txt", "cm_1", LONG), sets.read_hmdb),
     "a list with a long line": (sets.make_ucf, spoil("classInd.txt", "2 Bowling", LONG), sets.read_ucf),
     "a class with a bell": (sets.make_kinetics, spoil("kinetics400.csv", "zumba", "zum\x07"), sets.read_kinetics),
+    "a source of clips with a long name": (
+        samples.make_recipe("edge/distil"),
+        spoil("a.toml", '"stage_video"', f'"stage{LONG}"'),
+        samples.at("a.toml", load_distil_recipe),
+    ),
     "a label of many digits": (
         samples.make_features,
         lambda folder: put(folder / "features.json", labels=[0, 1, 0, 10**4000]),
