@@ -225,7 +225,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "paper seeds": ("paper", "fsar/none", "--seeds", "#"),
     "run lr": ("run", f"{K}/small.toml", "--set", "lr=-#"),
     "run rounds": ("run", f"{K}/small.toml", "--set", "rounds=-#"),
-    "run width": ("run", f"{K}/small.toml", "--set", "model_width=#e9"),
+    "run width": ("run", f"{K}/small.toml", "--set", "model_width=-#e9"),
     "run seeds": ("run", f"{K}/small.toml", "--seeds", "#,#"),
     "study joining shares": ("study", "joining", f"{K}/small.toml", "--sites", "1", "--shares", "#"),
     "study joining sites": ("study", "joining", f"{K}/small.toml", "--shares", "2", "--sites", "#"),

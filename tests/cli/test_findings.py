@@ -245,6 +245,15 @@ def test_features_go_past_what_they_cannot_use(work):
     assert fedaction("features", "sounds", "--modality", "audio", "--out", "store").exit_code == 1  # still so
 
 
+@pytest.mark.parametrize("options", [(), ("--copy", "mine.toml")])
+def test_a_recipe_without_an_end_is_not_shown(work, options):
+    os.mkfifo(work / "pipe.toml")
+    (work / "endless.toml").symlink_to("/dev/zero")
+    for name in ("pipe.toml", "endless.toml"):
+        assert f"{name} is not a file" in refused(fedaction("recipes", name, *options))
+    assert not (work / "mine.toml").exists()
+
+
 @pytest.mark.parametrize("number", ["9" * 10, "9" * 5000])
 def test_a_run_is_not_made_longer_by_a_part_of_a_number(work, kit, number):
     before = (kit / "run" / "recipe.toml").read_bytes()

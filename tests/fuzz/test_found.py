@@ -11,6 +11,8 @@ import pytest
 
 from fedaction.data.features.store import load_features
 from fedaction.data.files import read_npz
+from fedaction.engines.flower.keys import KeyFileError, read_key
+from fedaction.training.distil_recipe import load_distil_recipe
 from tests.fuzz import kept, samples, sets
 
 LONG = "x" * 5000
@@ -34,6 +36,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], Callable[[Path], object], Cal
     "a list with a long name": (sets.make_hmdb, spoil("run_test_split1.txt", "cm_1", LONG), sets.read_hmdb),
     "a list with a long line": (sets.make_ucf, spoil("classInd.txt", "2 Bowling", LONG), sets.read_ucf),
     "a class with a bell": (sets.make_kinetics, spoil("kinetics400.csv", "zumba", "zum\x07"), sets.read_kinetics),
+    "a source of clips with a long name": (
+        samples.make_recipe("edge/distil"),
+        spoil("a.toml", '"stage_video"', f'"stage{LONG}"'),
+        samples.at("a.toml", load_distil_recipe),
+    ),
     "a label of many digits": (
         samples.make_features,
         lambda folder: put(folder / "features.json", labels=[0, 1, 0, 10**4000]),
@@ -113,3 +120,11 @@ def test_a_model_whose_name_no_file_can_have_is_not_there(tmp_path: Path) -> Non
     kept.make_models(tmp_path)
     spoil("models.json", "models/clients/a", LONG)(tmp_path)
     assert kept.read_models(tmp_path)[0] is False  # type: ignore[index]
+
+
+def test_a_key_of_a_long_kind_is_refused_in_a_short_line(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    (tmp_path / "a.pub").write_text(f"ssh-{LONG} AAAA name\n")
+    with pytest.raises(KeyFileError) as refusal:
+        read_key(tmp_path / "a.pub")
+    assert str(refusal.value).isprintable() and len(str(refusal.value)) < 1000

@@ -59,19 +59,20 @@ def _show_list(as_json: bool) -> None:
 
 def _show_recipe(words: list[str], copy: Path | None) -> None:
     from fedaction.federation.files import write_atomically
+    from fedaction.federation.outside import MOST_SETTINGS, read_text
     from fedaction.federation.recipes import find_recipe
 
     if len(words) > 1:
         raise fail(
             f"one recipe at a time, not {', '.join(words)}; for keys say `fedaction recipes --keys {words[0]}`"
         )
-    path = load(find_recipe, words[0])
+    text = load(lambda: read_text(find_recipe(words[0]), MOST_SETTINGS))
     if copy is None:
-        print(load(path.read_text, "utf-8"), end="")
+        print(text, end="")
         return
     if copy.exists():
         raise fail(f"{copy} exists; choose another name, or remove it")
-    load(write_atomically, copy, load(path.read_bytes))
+    load(write_atomically, copy, text.encode())
     say(f"{copy}: change what you like, then `fedaction run {copy}`")
 
 

@@ -123,8 +123,8 @@ def check_choice(values: Mapping[str, Any], key: str, choices: Mapping[str, obje
     if key not in values:
         raise RecipeError(f"{origin}: the key {key!r} is missing; it may be one of {', '.join(choices)}")
     if not isinstance(values[key], str) or values[key] not in choices:
-        near = nearest(str(values[key]), choices)
-        raise RecipeError(f"{origin}: {key} = {values[key]!r} is unknown{near}; there are {', '.join(choices)}")
+        near, given = nearest(str(values[key]), choices), shorten(repr(values[key]), 80)
+        raise RecipeError(f"{origin}: {key} = {given} is unknown{near}; there are {', '.join(choices)}")
 
 
 def nearest(word: str, known: Any) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.federation.files import write_atomically
+from fedaction.federation.outside import describe
 
 _DAYS = 825  # what clients of TLS accept at most
 _HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*$")
@@ -155,7 +156,7 @@ def read_key(path: Path) -> KeyFile:
     except KeyFileError:
         raise
     except Exception as error:  # cryptography raises many kinds
-        raise KeyFileError(f"{path} is neither a certificate nor a key that can be read: {error}") from None
+        raise KeyFileError(f"{path} is neither a certificate nor a key that can be read: {describe(error)}") from None
 
 
 def fingerprint_pem(blob: bytes) -> str:
