@@ -11,6 +11,7 @@ import pytest
 
 from fedaction.data.features.store import load_features
 from fedaction.data.files import read_npz
+from fedaction.data.store import load
 from fedaction.engines.flower.keys import KeyFileError, read_key
 from fedaction.training.distil_recipe import load_distil_recipe
 from tests.fuzz import kept, samples, sets
@@ -40,6 +41,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], Callable[[Path], object], Cal
         samples.make_recipe("edge/distil"),
         spoil("a.toml", '"stage_video"', f'"stage{LONG}"'),
         samples.at("a.toml", load_distil_recipe),
+    ),
+    "a version of many digits": (
+        samples.make_store,
+        lambda folder: put(folder / "dataset.json", version=10**4000),
+        load,
     ),
     "a label of many digits": (
         samples.make_features,
