@@ -103,6 +103,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
     "bench fdarn": ("bench", "fdarn", "--device", "@"),
     "bench pretext": ("bench", "pretext", "--task", "@"),
     "bench load": ("bench", "load", "--real", "@"),
+    "bench scale": ("bench", "scale", "--clients", "@"),
     "study joining": ("study", "joining", "@"),
     "study joining plain": ("study", "joining", f"{K}/small.toml", "--plain", "@"),
     "recipes": ("recipes", "@"),

@@ -280,7 +280,7 @@ def bench_scale(
 def _read_numbers(option: str, text: str) -> list[int]:
     """Numbers above 0 with commas between them."""
     words = [word.strip() for word in text.split(",") if word.strip()]
-    if not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**9 for word in words):
+    if not words or not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**9 for word in words):
         raise fail(f"{option} takes numbers such as 10,100, got {text!r}")
     return [int(word) for word in words]
 

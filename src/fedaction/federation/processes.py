@@ -106,8 +106,7 @@ def refuse_in_import() -> None:
 def worker_pool(workers: int) -> Generator[ProcessPoolExecutor]:
     """Processes that start afresh and end with this one; what they have not begun when the block ends is dropped.
 
-    Where the block ends with an error, or because somebody stops this process, what they have begun is dropped, too:
-    nobody waits for it.
+    Where memory runs out, or somebody stops this process, what they have begun is dropped, too: nobody waits for it.
     """
     refuse_in_import()
     others = {child.pid for child in multiprocessing.active_children()}
@@ -118,7 +117,7 @@ def worker_pool(workers: int) -> Generator[ProcessPoolExecutor]:
         raise ChildProcessError(
             f"a worker process has died, see what it wrote: perhaps memory ran out (use fewer workers), or {_GUARD}"
         ) from None
-    except BaseException:
+    except (KeyboardInterrupt, SystemExit, MemoryError):
         for child in multiprocessing.active_children():
             if child.pid not in others:
                 child.terminate()

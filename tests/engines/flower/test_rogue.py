@@ -6,11 +6,11 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 
 pytest.importorskip("flwr", reason="Flower is an extra: pip install 'fedaction[flower]'")
 
+import httpx
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.app.message.message import remove_content_from_message
