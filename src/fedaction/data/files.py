@@ -61,7 +61,8 @@ def read_header(path: Path, kind: type[AnyHeader], what: str) -> AnyHeader:
             raise ValueError(f"{path} is not a valid {what}: {first_fault(error)}") from None
     if header.version != kind.current:
         raise ValueError(
-            f"{path} has format version {shorten(header.version, 40)}; this release reads version {kind.current}{kind.remedy}"
+            f"{path} has format version {shorten(header.version, 40)}; this release reads version {kind.current}"
+            f"{kind.remedy}"
         )
     return header
 

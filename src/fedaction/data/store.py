@@ -190,12 +190,14 @@ def load(path: str | Path) -> StoredDataset:
             f"{path} is not a skeleton store: it needs {HEADER} and {FRAMES}. Make one out of recordings "
             "with `fedaction data import`, or of a public dataset with `fedaction data prepare`"
         )
-    header = files.read_header(path / HEADER, _StoreHeader, "store header")
-    layout = _check_header(header, path / HEADER)
+    with refuse_damage(path, "a skeleton store"):
+        header = files.read_header(path / HEADER, _StoreHeader, "store header")
+        layout = _check_header(header, path / HEADER)
+        frames = _check_frames(path / FRAMES, header)
     return StoredDataset(
         name=path.name,
         layout=layout,
-        sequences=_sequences(_check_frames(path / FRAMES, header), header),
+        sequences=_sequences(frames, header),
         labels=np.array(header.labels, dtype=np.int64),
         classes=tuple(header.classes),
         names=tuple(header.names),

@@ -25,6 +25,7 @@ from pydantic import Field, JsonValue, ValidationError
 from fedaction.data import files
 from fedaction.data.dataset import Issue
 from fedaction.data.folders import NewFolder
+from fedaction.federation.outside import shorten
 
 HEADER, VALUES = "signals.json", "signals.npy"
 
@@ -222,6 +223,6 @@ def _check_values(path: Path, header: _SignalHeader) -> npt.NDArray[np.float32]:
         raise ValueError(f"{path} holds {values.dtype}; a signal store holds float32")
     expected = (sum(header.lengths), len(header.channels))
     if values.shape != expected:
-        raise ValueError(f"{path} has shape {values.shape}; {HEADER} says {expected}")
+        raise ValueError(f"{path} has shape {values.shape}; {HEADER} says {shorten(expected)}")
     files.check_finite(values, path)
     return values
