@@ -27,9 +27,7 @@ from fedaction.federation.seeds import numpy_generator
 
 MOST_MESSAGE = 2000
 """Characters of a refusal."""
-_CEILING = (
-    8 * 2**30
-)  # bytes of address space, so that a parser that breaks its promise does not take the machine along
+_CEILING = 8 * 2**30  # bytes of address space: a parser that breaks its promise does not take the machine along
 
 
 @dataclass
