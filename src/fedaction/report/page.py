@@ -9,30 +9,21 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from importlib.resources import files
-from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
 from fedaction.engines.flower.status import SeenSite, ServerStatus
 from fedaction.evaluation.accuracy import wilson
-from fedaction.federation.files import write_atomically
 from fedaction.federation.order import natural_key
-from fedaction.federation.profile import NOTHING, Profile
-from fedaction.federation.progress import Progress
 from fedaction.federation.words import amount, quote
 from fedaction.methods import title_of
 from fedaction.report.clock import unit_of, word_of
-from fedaction.report.collect import Curve, Final, MethodData, ReportData, collect
+from fedaction.report.collect import Curve, Final, MethodData, ReportData
 from fedaction.report.files import Analysis, LearnedGraph, RecordedAction, Result, finite
 from fedaction.report.judgement import Judgement
-from fedaction.report.profile import write_profile
 from fedaction.runs.budget import COSTS, Cost
 from fedaction.runs.metrics import metric_name
-from fedaction.runs.recipe import Recipe
-from fedaction.runs.standing import check_study
-from fedaction.runs.study import RunResult, resume_study, run_study
 
 # In the order that they are joined: helpers first, `page.js` last because it draws.
 _NAMES = "dom chart heatmap results judge profile sites clock body topology player analyses page"
@@ -44,43 +35,6 @@ _MOST_CLIENTS = 48  # that a report shows one by one; of more, so many from the 
 _QUANTILES = {0.95: "best 5 %", 0.75: "upper quarter", 0.5: "median", 0.25: "lower quarter", 0.05: "worst 5 %"}
 _NAME = 100  # characters of a site's name
 _STEPS = 2000  # a skeleton's coordinates are kept as whole numbers from -2000 to 2000
-
-
-def write_report(run_dir: Path, out: Path | None = None) -> Path:
-    """Writes the report of a run, with its `baselines/` and `seeds/`, to `out` or `run_dir/report.html`; its path.
-
-    A run that does not fit together (`runs.seal`) is refused. The file is replaced in one step: whoever reloads the
-    page during the run never reads half of one.
-    """
-    notes: list[str] = []
-    check_study(run_dir, notes.append)
-    target = out if out is not None else run_dir / "report.html"
-    write_atomically(target, render(collect(run_dir, notes)).encode())
-    return target
-
-
-def run_and_report(
-    recipe: Recipe, folder: Path, progress: Progress | None = None, profile: Profile = NOTHING
-) -> RunResult:
-    """Runs a study, see `runs.study.run_study`, and writes report.html into its directory, last of all."""
-    finish = partial(_write_report, profile=profile)
-    return run_study(recipe, folder, progress, finish=finish, profile=profile)
-
-
-def resume_and_report(
-    folder: Path, progress: Progress | None = None, rounds: int = 0, profile: Profile = NOTHING
-) -> RunResult:
-    """Resumes a study where it stopped, see `runs.study.resume_study`, and writes its report."""
-    finish = partial(_write_report, profile=profile)
-    return resume_study(folder, progress, rounds, finish=finish, profile=profile)
-
-
-def _write_report(folder: Path, profile: Profile) -> None:
-    """The report, with what took the run's time so far, if that was asked for; the file says what the report took."""
-    write_profile(folder, profile)
-    with profile.section("report"):
-        write_report(folder)
-    write_profile(folder, profile)
 
 
 def render(data: ReportData) -> str:
