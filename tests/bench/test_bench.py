@@ -50,9 +50,12 @@ TINY = engines.Skeletons(clients=3, batch=2, steps=2, frames=8, width=2)
 @pytest.mark.parametrize(
     ("work", "way"),
     [
-        (TINY, engines.Way()),
-        (replace(TINY, method="fsar", bodies=2, augment=True, steps=1), engines.Way(("vectorised",), recorded=True)),
-        (replace(TINY, backbone="ctrgcn", width=4, steps=1, clients=1), engines.Way(("sequential",))),
+        (TINY, engines.EngineSetup()),
+        (
+            replace(TINY, method="fsar", bodies=2, augment=True, steps=1),
+            engines.EngineSetup(("vectorised",), recorded=True),
+        ),
+        (replace(TINY, backbone="ctrgcn", width=4, steps=1, clients=1), engines.EngineSetup(("sequential",))),
     ],
 )
 def test_whole_rounds_are_timed_and_every_sample_of_a_step_counts_once(work, way):
@@ -76,7 +79,7 @@ def test_the_quarter_width_network_is_the_loops_own():
 
 def test_fdarn_is_compared_at_the_size_of_its_paper_or_smaller():
     ticks = []
-    result = engines.bench_fdarn(4, engines.Way(), 1, torch.device("cpu"), ticks.append, width=16)
+    result = engines.bench_fdarn(4, engines.EngineSetup(), 1, torch.device("cpu"), ticks.append, width=16)
     encoder, classifier = 2 * 17 * 16, 17 * 16 + 17 * 97
     assert result["parameters"] == 2 * encoder + 2 * classifier + 17 * 128 + 128 * 4
     assert result["clients"] == 4 and ticks == ["sequential", "vectorised"]

@@ -12,7 +12,7 @@ from fedaction.analyses.joining import describe, draw_joining, write_tables
 from fedaction.cli import app
 from fedaction.federation.progress import Quiet
 from fedaction.federation.settings import RecipeError, to_toml
-from fedaction.runs.joining import Joining, Plan, draw_sites, study_joining, subtract
+from fedaction.runs.joining import Joining, JoiningPlan, draw_sites, study_joining, subtract
 from fedaction.runs.recipe import load_recipe, parse_recipe
 from fedaction.runs.study import load_clients, run_study
 from tests.runs.test_stop import SMALL
@@ -26,7 +26,7 @@ KEYS: dict[str, Any] = {
     "stage_train": [12],
     "mkd_blocks": 0,
 }
-PLAN = Plan(shares=(0.5, 1.0), counts=(2,), draws=2)
+PLAN = JoiningPlan(shares=(0.5, 1.0), counts=(2,), draws=2)
 
 
 @pytest.fixture(scope="module")

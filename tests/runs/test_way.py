@@ -17,13 +17,13 @@ from fedaction.runs.assembly import Assembly, make_federation, make_rounds
 from fedaction.runs.checkpoint import RunState
 from fedaction.runs.recipe import RunSettings, parse_recipe
 from fedaction.runs.single import SingleRun
-from fedaction.runs.way import Way, choose_way, list_ways, read_way
+from fedaction.runs.way import EngineWay, choose_way, list_ways, read_way
 from fedaction.server.state import FederationState
 from tests.conftest import VECTORS, federation_for, vector_clients
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
-SEQUENTIAL, STACKED = Way("sequential", 1, True), Way("vectorised", 1, True, why="many at once")
-COMPILED = Way("vectorised", 1, False, True)
+SEQUENTIAL, STACKED = EngineWay("sequential", 1, True), EngineWay("vectorised", 1, True, why="many at once")
+COMPILED = EngineWay("vectorised", 1, False, True)
 
 
 @dataclass
@@ -209,7 +209,7 @@ def test_a_trial_changes_no_byte(tmp_path, monkeypatch):
     tried, about, _ = carry_out(tmp_path / "tried", 2)
     assert "tried on 5 jobs: sequential, 2 workers" in tried[0] and "tried on" in about["way"]["why"]
     _, _, run = carry_out(tmp_path / "plain", 2, engine="sequential", workers=1)
-    assert run.assembly.way == Way("sequential", 1)
+    assert run.assembly.way == EngineWay("sequential", 1)
     for name in ("metrics.jsonl", "checkpoints/round-000002.safetensors"):
         assert (tmp_path / "tried" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 

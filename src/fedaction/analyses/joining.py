@@ -13,7 +13,7 @@ from matplotlib.ticker import NullLocator
 from fedaction.analyses.draw import MARKS, SOFT, canvas, colour, drawing, label, svg
 from fedaction.analyses.finding import points
 from fedaction.methods import title_of
-from fedaction.runs.joining import Gain, Joining, Setting, Verdict
+from fedaction.runs.joining import Gain, Joining, ShareResult, Verdict
 
 _PANELS = 6  # sites with a panel of their own
 _CONTROLS = {"ridge": "ridge on the input", "majority": "commonest class"}
@@ -202,7 +202,7 @@ def _draw_line(axes: Axes, x: Sequence[float], shares: Sequence[float], place: i
     axes.plot(x, y, marker=MARKS[place % len(MARKS)], markersize=3.5, color=colour(place), label=name)
 
 
-def _share_row(setting: Setting, methods: Sequence[str]) -> list[str]:
+def _share_row(setting: ShareResult, methods: Sequence[str]) -> list[str]:
     counts = sorted(setting["samples"].values())
     few = f"{counts[0]} to {counts[-1]}" if counts and counts[0] != counts[-1] else str(counts[0]) if counts else ""
     arms = [setting["arms"][name] for name in methods]

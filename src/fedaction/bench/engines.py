@@ -42,7 +42,7 @@ WARM = 2
 
 
 @dataclass(frozen=True)
-class Way:
+class EngineSetup:
     """How engines work."""
 
     engines: tuple[EngineName, ...] = ENGINES
@@ -136,7 +136,7 @@ class _FirstStep(Profile):
 
 def bench_engines(
     work: Skeletons = Skeletons(),  # noqa: B008
-    way: Way = Way(),  # noqa: B008
+    way: EngineSetup = EngineSetup(),  # noqa: B008
     rounds: int = 5,
     device: torch.device | None = None,
     tick: Tick = ignore,
@@ -151,7 +151,7 @@ MODALITIES = ("audio", "flow", "inertial", "video")
 
 def bench_fdarn(
     clients: int = 16,
-    way: Way = Way(),  # noqa: B008
+    way: EngineSetup = EngineSetup(),  # noqa: B008
     rounds: int = 5,
     device: torch.device | None = None,
     tick: Tick = ignore,
@@ -176,7 +176,7 @@ def _compare(
     method: Method,
     data: Mapping[str, ClientData],
     training: Training,
-    way: Way,
+    way: EngineSetup,
     rounds: int,
     device: torch.device | None,
     tick: Tick,

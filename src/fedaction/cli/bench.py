@@ -70,7 +70,9 @@ def bench_engines(
     with err.status("measuring") as status, exit_on_refusal():
         check_choice({"--method": method}, "--method", METHODS, "bench engines")
         work = bench.Skeletons(clients, bodies, batch, steps, method, backbone, last, augment, frames)
-        way = bench.Way(bench.choose_engines(engine), bench.choose_precision(precision), recorded, compiled, kernels)
+        way = bench.EngineSetup(
+            bench.choose_engines(engine), bench.choose_precision(precision), recorded, compiled, kernels
+        )
         result = bench.bench_engines(work, way, rounds, choose_device(device), status.update)
     _show(result, as_json)
 
@@ -90,7 +92,7 @@ def bench_fdarn(
     from fedaction.engines.base import choose_device
 
     with err.status("measuring") as status, exit_on_refusal():
-        way = bench.Way(bench.choose_engines(engine), bench.choose_precision(precision), recorded)
+        way = bench.EngineSetup(bench.choose_engines(engine), bench.choose_precision(precision), recorded)
         result = bench.bench_fdarn(clients, way, rounds, choose_device(device), status.update)
     _show(result, as_json)
 

@@ -74,13 +74,13 @@ def joining(
     )
     announce(f"loading PyTorch and the recipe {recipe}")
     from fedaction.analyses.joining import draw_joining, write_tables
-    from fedaction.runs.joining import Plan, study_joining
+    from fedaction.runs.joining import JoiningPlan, study_joining
     from fedaction.runs.recipe import load_recipe
 
     parsed = load(load_recipe, recipe, join_overrides(overrides, seeds=seeds and f"[{seeds}]", device=device))
     if not all(count.is_integer() for count in counts):
         raise fail(f"--sites takes whole numbers with commas between, such as 2,4; got {sites!r}")
-    plan = load(Plan, numbers, [int(count) for count in counts], draws, plain, tried)
+    plan = load(JoiningPlan, numbers, [int(count) for count in counts], draws, plain, tried)
     folder = folder or Path("runs") / f"joining-{parsed.run.name}"
     say(f"runs: {folder}", err)
     with report_progress("the same command goes on", KeyError) as bar:

@@ -32,7 +32,7 @@ from fedaction.methods.base import Method
 from fedaction.methods.central import EVERYONE, arrange
 from fedaction.methods.start import precompute_frozen
 from fedaction.runs.recipe import Recipe
-from fedaction.runs.way import Way, list_ways
+from fedaction.runs.way import EngineWay, list_ways
 from fedaction.server.devices import deal_devices, fleet_of, share_work
 from fedaction.server.events import Events
 from fedaction.server.federation import Federation, Warn
@@ -104,7 +104,7 @@ class Assembly:
     """Clients that are hostile, for experiments."""
     profile: Profile = NOTHING
     """Where engines note what takes their time."""
-    chosen: Way | None = None
+    chosen: EngineWay | None = None
     """The way that a trial has found; None: the first of `ways`."""
 
     @classmethod
@@ -171,12 +171,12 @@ class Assembly:
         return self.way.engine
 
     @cached_property
-    def ways(self) -> list[Way]:
+    def ways(self) -> list[EngineWay]:
         """The engines that the recipe leaves open, and how they would work; the first needs no trial."""
         return list_ways(self.recipe.run, self.method, self.device, self.seed)
 
     @property
-    def way(self) -> Way:
+    def way(self) -> EngineWay:
         """The engine that is used, and how it works."""
         return self.chosen or self.ways[0]
 

@@ -50,7 +50,7 @@ class Arm(TypedDict):
     seeds: dict[str, float]
 
 
-class Setting(TypedDict):
+class ShareResult(TypedDict):
     """One amount of training data at every site, and what follows; `gains` are by way of joining."""
 
     share: float
@@ -88,12 +88,12 @@ class Joining(TypedDict):
     n: dict[str, int]
     tests: dict[str, str]
     rates: dict[str, str]
-    shares: list[Setting]
+    shares: list[ShareResult]
     counts: list[Smaller]
 
 
 @dataclass(frozen=True)
-class Plan:
+class JoiningPlan:
     """What to try."""
 
     shares: Sequence[float] = SHARES
@@ -119,7 +119,7 @@ class Plan:
             raise RecipeError(f"plain averaging: no method is called {self.plain!r}{nearest(self.plain, METHODS)}")
 
 
-def study_joining(recipe: Recipe, plan: Plan, folder: Path, progress: Progress) -> Joining:
+def study_joining(recipe: Recipe, plan: JoiningPlan, folder: Path, progress: Progress) -> Joining:
     """Trains everything that the plan names, or what is left of it, and writes `joining.json`.
 
     Args:
@@ -194,7 +194,7 @@ class _Work:
     """The runs of one study."""
 
     recipe: Recipe
-    plan: Plan
+    plan: JoiningPlan
     folder: Path
     progress: Progress
     given: Sequence[ClientData] | None  # all sites; None: the source deals them anew for each seed
@@ -266,7 +266,7 @@ class _Work:
         return run_study(recipe, home, self.progress, given=self.given)
 
 
-def _compare(share: float, results: Mapping[str, RunResult], rates: Mapping[str, float], home: Path) -> Setting:
+def _compare(share: float, results: Mapping[str, RunResult], rates: Mapping[str, float], home: Path) -> ShareResult:
     """What joining brings where sites have a share of their data."""
     alone = results[ALONE]
     arms: dict[str, Arm] = {}

@@ -16,7 +16,7 @@ from fedaction.federation.progress import Progress
 from fedaction.runs.assembly import Assembly
 from fedaction.runs.checkpoint import RunState
 from fedaction.runs.stop import is_over
-from fedaction.runs.way import GROUPED, Way, choose_way, count_trial_jobs, has_video, read_way
+from fedaction.runs.way import GROUPED, EngineWay, choose_way, count_trial_jobs, has_video, read_way
 from fedaction.server.federation import Federation
 
 
@@ -48,7 +48,7 @@ def settle(assembly: Assembly, federation: Federation, state: RunState, folder: 
     return settled
 
 
-def _try_ways(assembly: Assembly, federation: Federation, state: RunState) -> Way:
+def _try_ways(assembly: Assembly, federation: Federation, state: RunState) -> EngineWay:
     """The way that is fastest on jobs of the next round; what they give is thrown away."""
     run, round, server = assembly.recipe.run, state.round + 1, state.server
     names = [member.id for member in federation.members if member.id not in run.late]
@@ -57,7 +57,7 @@ def _try_ways(assembly: Assembly, federation: Federation, state: RunState) -> Wa
     left = (run.rounds - state.round) * asked / max(len(names), 1)
     jobs = [federation.job(server, name, round) for name in names]
 
-    def make(way: Way) -> SimulatedEngine:
+    def make(way: EngineWay) -> SimulatedEngine:
         gc.collect()  # of the engine that was tried before
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()

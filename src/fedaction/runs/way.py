@@ -33,7 +33,7 @@ _WORKERS_JOBS = 4  # of each worker, on a CPU
 
 
 @dataclass(frozen=True)
-class Way:
+class EngineWay:
     """An engine, and how it works."""
 
     engine: Literal["sequential", "vectorised"]
@@ -55,15 +55,15 @@ class Way:
         """For `environment.json`."""
         return asdict(self)
 
-    def same(self, other: Way) -> bool:
+    def same(self, other: EngineWay) -> bool:
         """Whether two ways differ in nothing but the reason."""
         return replace(self, why="") == replace(other, why="")
 
 
-def read_way(environment: Mapping[str, Any]) -> Way | None:
+def read_way(environment: Mapping[str, Any]) -> EngineWay | None:
     """The way that a run's `environment.json` has; None where there is none, or none that can be understood."""
     try:
-        return TypeAdapter(Way).validate_python(environment.get("way"))
+        return TypeAdapter(EngineWay).validate_python(environment.get("way"))
     except ValidationError:
         return None
 
@@ -73,29 +73,31 @@ def has_video(method: Method) -> bool:
     return any(info.layout is None and len(info.shape) >= 4 for info in method.clients.values())
 
 
-def list_ways(run: RunSettings, method: Method, device: torch.device, seed: int) -> list[Way]:
+def list_ways(run: RunSettings, method: Method, device: torch.device, seed: int) -> list[EngineWay]:
     """The ways that a run may take, first the one it takes without a trial.
 
     On a CPU only the number of workers is left open: results do not depend on it, to the last bit.
     """
     every = run.workers or cores()
     if run.engine == "vectorised":
-        return [Way("vectorised", 1, run.record_step, run.compile_step)]
+        return [EngineWay("vectorised", 1, run.record_step, run.compile_step)]
     if run.engine == "sequential":
-        return [Way("sequential", every, run.record_step, run.compile_step)]
+        return [EngineWay("sequential", every, run.record_step, run.compile_step)]
     if device.type != "cuda":
-        first = Way("sequential", every, False, run.compile_step, "a CPU trains clients side by side on its cores")
+        first = EngineWay(
+            "sequential", every, False, run.compile_step, "a CPU trains clients side by side on its cores"
+        )
         fewer = [] if run.workers or every == 1 else [replace(first, workers=1)]
         return [first, *fewer]
-    sequential = Way("sequential", 1, True, run.compile_step)
+    sequential = EngineWay("sequential", 1, True, run.compile_step)
     if has_video(method):
         return [replace(sequential, why=f"of video: {GROUPED}")]
     if run.channels_last:
         return [replace(sequential, why="channels_last is of this engine alone")]
     if fault := find_unstackable(method, seed, device):
         return [replace(sequential, why=fault)]
-    stacked = Way("vectorised", 1, not run.compile_step, run.compile_step, "a GPU trains many clients at once")
-    compiled = Way("vectorised", 1, False, True)
+    stacked = EngineWay("vectorised", 1, not run.compile_step, run.compile_step, "a GPU trains many clients at once")
+    compiled = EngineWay("vectorised", 1, False, True)
     can_compile = not run.compile_step and not method.overrides("step") and find_spec("triton") is not None
     return [stacked, sequential, *([compiled] if can_compile else [])]
 
@@ -107,12 +109,12 @@ def count_trial_jobs(run: RunSettings, device: torch.device, members: int) -> in
 
 
 def choose_way(
-    ways: Sequence[Way],
-    make: Callable[[Way], SimulatedEngine],
+    ways: Sequence[EngineWay],
+    make: Callable[[EngineWay], SimulatedEngine],
     jobs: Sequence[Job],
     rounds: float,
     now: Callable[[], float] = time.perf_counter,
-) -> Way:
+) -> EngineWay:
     """The fastest of some ways on the same jobs, whose results are thrown away; the first where trials do not pay.
 
     Args:
@@ -145,7 +147,11 @@ def choose_way(
 
 
 def _time_jobs(
-    way: Way, make: Callable[[Way], SimulatedEngine], jobs: Sequence[Job], limit: float, now: Callable[[], float]
+    way: EngineWay,
+    make: Callable[[EngineWay], SimulatedEngine],
+    jobs: Sequence[Job],
+    limit: float,
+    now: Callable[[], float],
 ) -> float:
     """Seconds that an engine takes for jobs once it is warm; infinite where it is not done within a limit."""
     stacked = way.engine == "vectorised"

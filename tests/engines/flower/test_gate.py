@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedaction.engines.flower import gate
-from fedaction.engines.flower.gate import HEADER, Fleet, Gate, draw_secret
+from fedaction.engines.flower.gate import HEADER, AnswerGate, Gate, draw_secret
 
 
 def ask(path, peer="10.0.0.7", heads=None, secret=b"word", kind="http"):
@@ -95,7 +95,7 @@ def make_fleet(tmp_path, taken):
     handlers = SimpleNamespace(
         push_messages=announce, push_object=lambda request, state: taken.append(request.object_content)
     )
-    return Fleet(handlers, tmp_path, lambda status, text: Refused(status))
+    return AnswerGate(handlers, tmp_path, lambda status, text: Refused(status))
 
 
 def announce(fleet, node=7, source=7, reply="q", message="m", tree=b"tree", count=1, pieces=3):

@@ -97,7 +97,7 @@ def _bound(heads: dict[bytes, bytes], most: int) -> tuple[int, str] | None:
     return None
 
 
-class Fleet:
+class AnswerGate:
     """Flower's two steps that take in an answer, bounded: for sites whose signatures it has checked.
 
     Flower itself takes an answer in any node's name, a message to another site as if from the server, and any number
@@ -183,7 +183,7 @@ def guard_superlink(folder: Path, secret: Path | None = None) -> None:
     superlink: Any = importlib.import_module("flwr.superlink.cli.flower_superlink")  # the package has its function
     shown = b"" if secret is None else secret.read_bytes()
     superlink.uvicorn = _Gated(superlink.uvicorn, shown)
-    fleet = Fleet(fleet_handlers, folder, HTTPException)
+    fleet = AnswerGate(fleet_handlers, folder, HTTPException)
     fleet_handlers.push_messages, fleet_handlers.push_object = fleet.push_messages, fleet.push_object
     sql_mixin.SQLITE_PRAGMAS = (*sql_mixin.SQLITE_PRAGMAS, ("busy_timeout", _WAIT))
     make_command = superlink._get_superexec_command

@@ -20,7 +20,7 @@ CHANGED = (
 
 
 @dataclass
-class Held:
+class JoinedData:
     """A client's samples, and what their files looked like when they were loaded."""
 
     data: ClientData
@@ -34,7 +34,7 @@ class Held:
     @classmethod
     def load(
         cls, name: str, load: Callable[[], ClientData], look: Callable[[], str], read: Callable[[], str]
-    ) -> Held:
+    ) -> JoinedData:
         """Loads the samples of the client `name`; the look comes first, so that no later change is missed."""
         seen, data = look(), load()
         return cls(replace(data, info=replace(data.info, id=name)), look, read, seen, read())

@@ -19,7 +19,7 @@ from fedaction.data.client import ClientData, ClientInfo
 from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.flower.earlier import Keeping, describe_kept, take_over
 from fedaction.engines.flower.envelope import MOST_TEXT, Envelope, EnvelopeError, Front, open_envelope
-from fedaction.engines.flower.held import CHANGED, Held
+from fedaction.engines.flower.held import CHANGED, JoinedData
 from fedaction.engines.flower.install import Install, digest_install
 from fedaction.engines.flower.keep import SiteStore, read_site_key
 from fedaction.engines.flower.leaving import say_leaving
@@ -107,7 +107,7 @@ class _Session:
 
     token: str
     recipe: Mapping[str, Any]
-    held: Held
+    held: JoinedData
     store: SiteStore
     work: SiteWork | None = None
     pace: Pace | None = None
@@ -231,7 +231,7 @@ class Site:
         run = self._run
         if run is None or run.token != asked.run or run.recipe != recipe or not run.held.is_unchanged():
             shop = self._workshop
-            held = Held.load(self.name, lambda: shop.load(recipe), shop.look, lambda: shop.fingerprint(recipe))
+            held = JoinedData.load(self.name, lambda: shop.load(recipe), shop.look, lambda: shop.fingerprint(recipe))
             self._close()
             run = self._run = _Session(asked.run, recipe, held, self._store(asked.run))
             data = run.data
