@@ -59,7 +59,10 @@ def test_the_command_prints_slopes_and_refuses_what_is_no_list(result, tmp_path,
     assert "seconds of a round" in said.stdout and "slope" in said.stdout and "scale.json" in said.stdout
     assert json.loads(CliRunner().invoke(bench_app, ["scale", "--json"]).stdout) == result
     wrong = CliRunner().invoke(bench_app, ["scale", "--clients", "ten"])
-    assert wrong.exit_code == 2 and "--clients takes numbers such as 10,100, got 'ten'" in wrong.stderr
+    assert (
+        wrong.exit_code == 2
+        and "--clients takes whole numbers above 0 with commas between, such as 2,4; got 'ten'" in wrong.stderr
+    )
 
 
 def test_a_run_that_fails_is_said(monkeypatch):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fedaction.cli.common import App, JsonFlag, err, exit_on_refusal, fail, say, show
+from fedaction.cli.common import App, JsonFlag, err, exit_on_refusal, fail, parse_counts, say, show
 
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 EngineOption = Annotated[str, typer.Option(help="sequential, vectorised or both.")]
@@ -260,8 +260,8 @@ def bench_scale(
     """What a run costs against clients (at most 100 a round), parameters and rounds, each in a process of its own."""
     from fedaction.bench import scale as bench
 
-    counts, sizes = _read_numbers("--clients", clients), _read_numbers("--widths", widths)
-    lengths = _read_numbers("--rounds", rounds)
+    counts, sizes = parse_counts(clients, "--clients"), parse_counts(widths, "--widths")
+    lengths = parse_counts(rounds, "--rounds")
     with exit_on_refusal(), err.status("measuring") as status:
         result = bench.bench_scale(counts, sizes, lengths, device, status.update)
         paths = [] if to is None else bench.write_scale(result, to)
@@ -277,14 +277,6 @@ def bench_scale(
         show(table)
     for path in paths:
         say(str(path))
-
-
-def _read_numbers(option: str, text: str) -> list[int]:
-    """Numbers above 0 with commas between them."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words or not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**9 for word in words):
-        raise fail(f"{option} takes numbers such as 10,100, got {text!r}")
-    return [int(word) for word in words]
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:

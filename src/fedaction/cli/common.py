@@ -376,3 +376,11 @@ def parse_numbers(text: str, option: str) -> list[float]:
         return [float(part) for part in text.split(",")] if text else []
     except ValueError:
         raise fail(f"{option} takes numbers with commas between, such as 0.01,0.02; got {text!r}") from None
+
+
+def parse_counts(text: str, option: str) -> list[int]:
+    """Whole numbers above 0 with commas between."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words or not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**9 for word in words):
+        raise fail(f"{option} takes whole numbers above 0 with commas between, such as 2,4; got {text!r}")
+    return [int(word) for word in words]

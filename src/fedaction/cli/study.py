@@ -15,9 +15,9 @@ from fedaction.cli.common import (
     JsonFlag,
     announce,
     err,
-    fail,
     join_overrides,
     load,
+    parse_counts,
     parse_numbers,
     report_progress,
     say,
@@ -69,7 +69,7 @@ def joining(
     load(find_recipe, recipe)
     numbers, counts, tried = (
         parse_numbers(shares, "--shares"),
-        parse_numbers(sites, "--sites"),
+        parse_counts(sites, "--sites") if sites else [],
         parse_numbers(rates, "--lr"),
     )
     announce(f"loading PyTorch and the recipe {recipe}")
@@ -78,9 +78,7 @@ def joining(
     from fedaction.runs.recipe import load_recipe
 
     parsed = load(load_recipe, recipe, join_overrides(overrides, seeds=seeds and f"[{seeds}]", device=device))
-    if not all(count.is_integer() for count in counts):
-        raise fail(f"--sites takes whole numbers with commas between, such as 2,4; got {sites!r}")
-    plan = load(JoiningPlan, numbers, [int(count) for count in counts], draws, plain, tried)
+    plan = load(JoiningPlan, numbers, counts, draws, plain, tried)
     folder = folder or Path("runs") / f"joining-{parsed.run.name}"
     say(f"runs: {folder}", err)
     with report_progress("the same command goes on", KeyError) as bar:

@@ -22,8 +22,6 @@ from fedaction.runs.rates import choose_rate
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.study import RunResult, load_clients, run_study, split_seed
 
-SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
-"""Of each site's own training samples."""
 FILE = "joining.json"
 """In the study's directory."""
 Verdict = Literal["helps", "harms", "not shown"]
@@ -96,7 +94,7 @@ class Joining(TypedDict):
 class JoiningPlan:
     """What to try."""
 
-    shares: Sequence[float] = SHARES
+    shares: Sequence[float]
     """Of each site's training samples, 0 to 1; each arm is trained with each."""
     counts: Sequence[int] = ()
     """Numbers of sites, with all that each has at the largest share; all sites together are there anyway."""
