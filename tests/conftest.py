@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from fedaction.federation.seeds import generator
 from fedaction.methods import METHODS
 from fedaction.methods.base import Method
 from fedaction.methods.central import arrange
+
+# Whoever starts the tests in the background of a script has Ctrl-C ignored, and commands would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TINY = {"model_width": 4, "model_last": 0, "model_units": (1, 1, 1), "model_projection": 8}
 """A network of three units: enough for every mechanism, small enough for every test."""
