@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -256,11 +257,12 @@ def cut_last_line(blob: bytes) -> bytes:
 
 
 def flip_digit(blob: bytes, line: int) -> bytes:
-    """Another digit in the value of a line; it stays a table that can be read."""
+    """Another digit in the value of a line; it stays a table of as many bytes that can be read."""
     lines = blob.splitlines(keepends=True)
-    row = json.loads(lines[line])
-    row["value"] = (row["value"] or 0) + 1
-    lines[line] = (json.dumps(row, separators=(",", ":")) + "\n").encode()
+    value = re.search(rb'"value":-?[\d.]*(\d)', lines[line])
+    assert value, lines[line]
+    at = value.start(1)
+    lines[line] = lines[line][:at] + (b"0" if value[1] == b"9" else b"%d" % (int(value[1]) + 1)) + lines[line][at + 1 :]
     return b"".join(lines)
 
 
