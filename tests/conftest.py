@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ from fedaction.methods.central import arrange
 
 # Whoever starts the tests in the background of a script has Ctrl-C ignored, and commands would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def few(cases: Iterable[Any], *kept: Any) -> list[Any]:
+    """Cases of a test of which the default run has some alone, the slow tests all others."""
+    others = [case for case in cases if case not in kept]
+    return [
+        *kept,
+        *(pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow) for case in others),
+    ]
+
 
 TINY = {"model_width": 4, "model_last": 0, "model_units": (1, 1, 1), "model_projection": 8}
 """A network of three units: enough for every mechanism, small enough for every test."""

@@ -88,6 +88,7 @@ def test_a_terminal_is_told_names_as_they_are(monkeypatch):
     assert "[/x] [bold]run" in screen.getvalue() and "[/y] 50.0%" in screen.getvalue() and "[/z]" in screen.getvalue()
 
 
+@pytest.mark.slow
 def test_names_in_no_encoding_are_printed(work, kit):
     """Of files that a disk has in another encoding: on a standard output that knows UTF-8 alone."""
     name = os.fsdecode(b"\xff.npy")

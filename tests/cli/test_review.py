@@ -27,6 +27,8 @@ import pytest
 
 from tests.runs.commands import Launcher
 
+pytestmark = pytest.mark.slow  # by default the rooms' own tests have all of it, from inside
+
 RECIPE = """method = "fedavg"
 classifier = "shared"
 rounds = 2
@@ -77,11 +79,6 @@ def work(tmp_path: Path) -> Path:
 def run(finished: Path, work: Path) -> Path:
     """A copy of the finished run."""
     return Path(shutil.copytree(finished, work / "run"))
-
-
-def slow(value: str) -> Any:
-    """A case that is not among those of the default run."""
-    return pytest.param(value, marks=pytest.mark.slow)
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -259,7 +256,7 @@ def test_f10_recipes_are_listed_whatever_their_first_line(launcher: Launcher) ->
     assert (launcher.do("recipes"), "Traceback" in launcher.said()) == (0, False), launcher.said()[-400:]
 
 
-STARTS = ["method=fsar backbone=resnet3d", "model_width=100000", slow("speed_spread=1e10"), slow('precision="bf16"')]
+STARTS = ["method=fsar backbone=resnet3d", "model_width=100000", "speed_spread=1e10", 'precision="bf16"']
 
 
 @pytest.mark.parametrize("key", STARTS)
@@ -272,7 +269,7 @@ def test_f11_a_run_that_cannot_start_leaves_nothing(launcher: Launcher, work: Pa
 RESULTS = {"a list": "[]", "a word": '{"mean": "x"}', "deep": "[" * 100_000, "digits": '{"mean": ' + "9" * 5000 + "}"}
 
 
-@pytest.mark.parametrize("content", [slow("a list"), "a word", "deep", slow("digits")])
+@pytest.mark.parametrize("content", ["a list", "a word", "deep", "digits"])
 def test_f12_a_damaged_result_is_refused(launcher: Launcher, run: Path, content: str) -> None:
     (run / "result.json").write_text(RESULTS[content])
     assert "result.json" in refused(launcher, "compare", run)
@@ -304,7 +301,6 @@ def test_f14_what_the_stage_makes_has_a_limit(launcher: Launcher, work: Path) ->
     assert "stage would make" in refused(launcher, *words, limits=memory)
 
 
-@pytest.mark.slow
 def test_f14_three_runs_at_once_have_a_folder_each(work: Path) -> None:
     code = "from fedaction.cli import main; main()"
     command = [sys.executable, "-c", code, "run", "small.toml", "--set", "rounds=1"]

@@ -81,6 +81,7 @@ def test_what_an_older_version_left_goes_too(tmp_path):
     assert names(tmp_path) == ["store"]
 
 
+@pytest.mark.slow
 def test_a_folder_that_somebody_writes_in_is_left_alone(tmp_path):
     process = start_writing(tmp_path / "store")
     write(tmp_path / "store")
@@ -90,6 +91,7 @@ def test_a_folder_that_somebody_writes_in_is_left_alone(tmp_path):
     assert names(tmp_path / "store") == ["dataset.json", "frames.npy"]  # the later one, without its lock
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing(tmp_path, phones):
     """A disk with room for the header and no more: the operating system refuses to write on."""
 

@@ -17,7 +17,7 @@ from fedaction.federation.tree import tree_bytes
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.single import SingleRun
 from fedaction.server.federation import combine
-from tests.conftest import TINY, make_client
+from tests.conftest import TINY, few, make_client
 
 ENGINES = ["sequential", "vectorised"]
 
@@ -27,7 +27,7 @@ def make_run(folder: Path, clients: Mapping[str, ClientData], engine: str, **set
     return SingleRun(parse_recipe({**values, **TINY, **settings}), clients, folder, Quiet())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", few(ENGINES, "vectorised"))
 def test_a_thousand_clients_hold_only_their_local_tensors(tmp_path, engine):
     kinds = [make_client(0, train=4, test=1, classes=4, frames=8)]
     kinds.append(make_client(1, joints="openni_15", train=4, test=1, classes=3, frames=8))
@@ -76,6 +76,7 @@ def resident() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_forty_rounds_leave_memory_as_it_was(tmp_path, engine):
     clients = {f"client-{n}": make_client(n, train=4, test=2, frames=8) for n in range(2)}
@@ -99,7 +100,7 @@ def test_forty_rounds_leave_memory_as_it_was(tmp_path, engine):
     assert grown < tolerance, f"{grown:.1f} MB more after 40 rounds"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", few(ENGINES, "sequential"))
 def test_updates_are_let_go_as_they_are_combined(tmp_path, engine):
     """Forty clients' updates are never in memory together: only what a few workers, or one stack, hold."""
     kind = make_client(0, train=4, test=1, frames=8)

@@ -14,7 +14,7 @@ from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.seeds import generator
 from fedaction.methods.start import fresh, initial_state
-from tests.conftest import federation_for
+from tests.conftest import federation_for, few
 from tests.engines.test_engines_agree import CPU, TRAINING, jobs_of, rounds
 from tests.engines.test_fast import video_method
 
@@ -47,7 +47,7 @@ def train_by_hand(method, client, job, training, tensors):
 
 
 @pytest.mark.parametrize("engine", [SequentialEngine, VectorisedEngine])
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", few(RULES, "sgd", "adamw"))
 def test_engines_step_as_torch_optim_does(double, name, engine):
     """In a network with batch normalisation, with weight decay and clipping, anew in the second round."""
     clients, method = video_method("resnet3d")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 from fedaction.stage.footage import stage_footage
 
@@ -19,6 +21,7 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.slow
 def test_a_program_without_a_guard_ends_and_says_what_to_write(tmp_path):
     """Its workers come to the call that started them, whose lock the parent holds: they must not wait for it."""
     found = run(tmp_path, SCRIPT)

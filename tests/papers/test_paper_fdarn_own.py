@@ -111,6 +111,7 @@ def test_recipes_give_the_papers_clients(here: Path, name: str) -> None:
     }.items()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
 def test_recipes_train(here: Path, tmp_path: Path, name: str) -> None:
     ran = fedaction("run", RECIPES / f"{name}.toml", "--out", tmp_path / "run", "--json", *SMALL, *QUICK)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import few
 from tests.data.public.test_cache import write_dataset
 from tests.data.signals.made import phone_csv
 from tests.runs.commands import KILLED, Launcher, content, is_stopped, lasting, waits_for
@@ -183,7 +184,7 @@ def test_a_disk_that_takes_nothing_more_ends_it_with_one_message(name, at, code,
     assert lasting(folder) == whole(name)
 
 
-@pytest.mark.parametrize("name", ["distil", *(pytest.param(name, marks=SLOW) for name in ("evaluate", "paper"))])
+@pytest.mark.parametrize("name", few(("evaluate", "paper"), "distil"))
 def test_a_second_writer_is_kept_out(name, launcher, given, tmp_path):
     second = Launcher(tmp_path)
     folder = tmp_path / "out"

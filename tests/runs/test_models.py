@@ -16,6 +16,7 @@ from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import parse_recipe
 from fedaction.runs.study import list_runs, load_clients, resume_study, run_study
 from fedaction.serve.network import Network, load_network
+from tests.conftest import few
 
 BASE = {"rounds": 2, "device": "cpu", "workers": 1, "controls": []}
 SKELETONS = {
@@ -63,7 +64,7 @@ def run(tmp_path, values):
     return load_clients(recipe), result, tmp_path / "run"
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", few(CASES, "skeletons", "reestimate", "fdarn", "unit", "video"))
 def test_model_files_answer_as_the_run_did(case, tmp_path):
     """Accuracy and loss of every client's file on its test samples are the run's own, after whatever it adapts."""
     clients, _, folder = run(tmp_path, CASES[case])

@@ -261,8 +261,8 @@ def flip_digit(blob: bytes, line: int) -> bytes:
     lines = blob.splitlines(keepends=True)
     value = re.search(rb'"value":-?[\d.]*(\d)', lines[line])
     assert value, lines[line]
-    at = value.start(1)
-    lines[line] = lines[line][:at] + (b"0" if value[1] == b"9" else b"%d" % (int(value[1]) + 1)) + lines[line][at + 1 :]
+    at, digit = value.start(1), b"%d" % ((int(value[1]) + 1) % 10)
+    lines[line] = lines[line][:at] + digit + lines[line][at + 1 :]
     return b"".join(lines)
 
 

@@ -24,6 +24,7 @@ from fedaction.models.files import load_model, read_card
 from fedaction.runs.metrics import read_rows
 from fedaction.training.distil import DistilResult, run_distil, stages_of
 from fedaction.training.distil_recipe import load_distil_recipe, parse_distil_recipe
+from tests.conftest import few
 from tests.training.distilling import CLASSES, recipe_of, write_arrays
 
 
@@ -224,7 +225,7 @@ def test_a_run_stopped_after_an_epoch_ends_as_if_it_had_not_been(whole, arrays, 
     assert kept(tmp_path / "run") == kept(whole[0])
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("optimiser", few(["sgd", "adam", "adamw"], "adamw"))
 def test_windows_rates_and_what_the_optimiser_remembers_go_on_where_they_were(arrays, tmp_path, optimiser):
     values = {"chain": [18], "epochs": 4, "checkpoint_every": 2, "lr_schedule": "cosine", "clip_norm": 1.0}
     values |= {"optimiser": optimiser, "lr": 0.01}
@@ -238,6 +239,7 @@ def test_windows_rates_and_what_the_optimiser_remembers_go_on_where_they_were(ar
     assert kept(tmp_path / "run") == kept(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [1, 5, 7, 9, 12])  # recipe, checkpoint, finished stage, kept logits, model
 def test_a_run_that_dies_at_any_write_leaves_nothing_half_written(whole, arrays, tmp_path, monkeypatch, write):
     """The n-th file is written beside, but never gets its name: a crash between the two."""

@@ -81,6 +81,7 @@ def timeless(result: EvaluateResult) -> dict[str, Any]:
 # The protocols
 
 
+@pytest.mark.slow
 def test_a_trained_network_is_better_than_a_random_one(arrays, trained):
     learnt = run_evaluate(trained, keys(arrays))
     random = run_evaluate("random", keys(arrays, width=4, stem="hara", seeds=[0, 1]))
@@ -106,6 +107,7 @@ def test_a_trained_network_is_better_than_a_random_one(arrays, trained):
             assert mean == pytest.approx(result["mean"][f"{protocol}_balanced"])
 
 
+@pytest.mark.slow
 def test_a_probe_on_clips_drawn_anew_trains_the_classifier_alone(arrays, trained, tmp_path):
     """As fine-tuning has its clips; the network, its statistics included, stays as it is."""
     recipe = keys(arrays, protocols=["probe"], probe_clips="drawn", probe_epochs=20, dropout=0.0)

@@ -21,6 +21,7 @@ from fedaction.models.resnet3d import ResNet3D
 from fedaction.training.evaluate import Backbones, EvaluateResult, run_evaluate, splits_of
 from fedaction.training.evaluate_recipe import EvaluateRecipe, parse_evaluate_recipe
 from fedaction.training.protocols import Protocols
+from tests.conftest import few
 
 CLASSES = ("left", "right", "still")
 
@@ -132,7 +133,7 @@ def twice(arrays: Path) -> EvaluateRecipe:
     return keys(arrays, seeds=[0, 1], perturb=True, perturb_levels=[0.2], perturb_draws=1, dropout=0.3)
 
 
-@pytest.mark.parametrize(("part", "at"), [("features", 3), ("probe", 2), ("fine-tuning", 3)])
+@pytest.mark.parametrize(("part", "at"), few([("features", 3), ("probe", 2), ("fine-tuning", 3)], ("fine-tuning", 3)))
 def test_an_evaluation_that_was_interrupted_ends_as_if_it_had_not_been(arrays, whole, tmp_path, part, at):
     expected, folder = whole
     with pytest.raises(KeyboardInterrupt):

@@ -16,6 +16,7 @@ from fedaction.models.layers import initialise
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.training.evaluate_recipe import parse_evaluate_recipe
 from fedaction.training.trainer import Pretraining, Splits
+from tests.conftest import few
 from tests.training.distilling import recipe_of, write_arrays
 
 RULES = {
@@ -25,7 +26,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", few(RULES, "sgd", "adamw"))
 def test_pretraining_steps_as_torch_optim_does(double, tmp_path: Path, name: str):
     """A network with batch normalisation, weight decay, clipping and a rate that falls after half of the epochs."""
     keys = {"optimiser": name, "lr": 0.01, "weight_decay": 0.01, "momentum": 0.9, "clip_norm": 0.5, "augment": False}

@@ -90,6 +90,7 @@ def resident(process: int) -> int:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:")), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads a process's memory from /proc")
 def test_a_federation_larger_than_memory_learns_the_same_in_little_memory(videos, tmp_path):
     decoded = sum(map(count_packets, videos.glob("train/*/*"))) * 3 * SIDE**2

@@ -326,6 +326,7 @@ def test_what_a_site_keeps_is_whole_or_lost_with_a_reason(tmp_path):
         store.read(1)
 
 
+@pytest.mark.slow
 def test_a_server_and_sites_killed_at_any_message_resume_to_the_same_run(paths, tmp_path):
     recipe = make_recipe(paths, "fsar", rounds=4, checkpoint_every=2)
     SingleRun(recipe, simulated(recipe), tmp_path / "simulated", Quiet()).execute()

@@ -31,6 +31,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_a_sites_own_tensors_where_its_owner_asks(tmp_path):
     paths = make_stores(tmp_path)
     paths = {name: paths[name] for name in ("clinic", "gym")}

@@ -18,6 +18,7 @@ from fedaction.runs.metrics import read_rows
 from fedaction.runs.remote import RemoteRun
 from fedaction.runs.single import SingleRun
 from fedaction.runs.sites import SiteWorkshop, recipe_for_sites
+from tests.conftest import few
 from tests.engines.flower.places import (
     LatePost,
     SlowClock,
@@ -103,12 +104,9 @@ KINDS = {
     "two at a time": {"method": "edge", "classifier": "local", "clients_per_round": 2},
     "buffered": {"method": "fedbuff", "classifier": "local", "buffer": 2},
 }
-SLOWLY = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "kind", ["two at a time", *(pytest.param(kind, marks=SLOWLY) for kind in ("all at a time", "buffered"))]
-)
+@pytest.mark.parametrize("kind", few(("all at a time", "buffered"), "two at a time"))
 def test_answers_in_the_order_of_the_virtual_clock_make_the_simulated_run(paths, tmp_path, kind):
     """The same jobs, staleness, tensors, times and tests; only the clock is another."""
     more = {**KINDS[kind], "rounds": 4, "keep_checkpoints": 9, "batch_size": 16}
@@ -171,9 +169,7 @@ def test_the_fast_do_not_wait_for_the_slow_nor_for_its_test(alike, tmp_path):
     assert [row.client for row in rows if row.round == 1] == ["clinic", "gym", "home"]
 
 
-@pytest.mark.parametrize(
-    "kind", ["buffered", *(pytest.param(kind, marks=SLOWLY) for kind in ("all at a time", "two at a time"))]
-)
+@pytest.mark.parametrize("kind", few(("buffered", "all at a time", "two at a time")))
 def test_a_server_and_sites_that_resume_from_any_checkpoint_count_no_job_twice(paths, tmp_path, kind):
     recipe = make_recipe(paths, **KINDS[kind], rounds=4, keep_checkpoints=9, evaluate_every=4, batch_size=16)
     town = Town(paths, recipe, tmp_path / "whole")
@@ -256,6 +252,7 @@ def test_one_who_vanishes_is_waited_for_by_nobody_and_asked_again_when_it_is_bac
     assert town.rows("train", "updates", "home")[-1] >= 1
 
 
+@pytest.mark.slow
 def test_an_answer_after_the_deadline_is_nobody_s(alike, tmp_path):
     slow = iter([16.0])
     recipe = make_shared(alike, rounds=11, updates_per_round=2, evaluate_every=20)
