@@ -15,6 +15,7 @@ from fedaction.models.layers import (
     initialise,
     maximum_over_time,
     shortcut,
+    use_products,
     use_stacked_form,
 )
 from tests.models.common import literal_scales
@@ -60,6 +61,29 @@ def test_plain_and_stacked_forms_are_one_function(double, module, shapes):
     inputs = [torch.randn(shape, generator=generator(2, i)).double() for i, shape in enumerate(shapes)]
     for plain, stacked in both_forms(filled(module).double(), *inputs):
         torch.testing.assert_close(plain, stacked, atol=1e-11, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shapes"),
+    [
+        (GraphConv(4, 6, 3), [(2, 5, 25, 4), (3, 25, 25)]),
+        (GraphConv(3, 16, 2, bias="after"), [(2, 5, 70, 3), (2, 70, 70)]),
+        (TemporalConv(4, 6, 1, stride=2), [(2, 11, 3, 4)]),
+    ],
+)
+def test_on_a_cpu_products_are_carried_out_as_convolutions_of_the_same_value(layer, shapes):
+    inputs = [torch.randn(shape, generator=generator(2, i)) for i, shape in enumerate(shapes)]
+    filled(layer)
+    assert layer.convolves(inputs[0]) == torch.backends.mkldnn.is_available()
+    assert not layer.convolves(inputs[0].double()) and not use_products(copy.deepcopy(layer)).convolves(inputs[0])
+    found = []
+    for form in (layer, use_products(copy.deepcopy(layer))):
+        x = [i.clone().requires_grad_() for i in inputs]
+        y = form(*x)
+        y.square().sum().backward()
+        found.append([y, *(i.grad for i in x), *(p.grad for p in form.parameters())])
+    for convolved, product in zip(*found, strict=True):
+        assert (convolved - product).norm() < 1e-5 * product.norm()
 
 
 def test_batch_norm_is_torchs(double):

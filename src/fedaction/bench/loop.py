@@ -24,6 +24,7 @@ from fedaction.federation.processes import cores
 from fedaction.federation.scope import FROZEN, GLOBAL, Rule, ScopeTable
 from fedaction.methods.base import Batch, Method, Metrics, Net
 from fedaction.methods.start import fresh, initial_state
+from fedaction.models.layers import use_products
 from fedaction.models.mlp import MLP
 from fedaction.models.stgcn import STGCN
 from fedaction.server.federation import combine
@@ -114,7 +115,7 @@ def _against_loop(workload: Workload, count: int, rounds: int, tick: Tick) -> di
     server = initial_state(method, 0)
     jobs = timing.jobs_of(method, server)
     plans = {job.client: plan_batches(training, job, workload.samples) for job in jobs}
-    model = fresh(method, method.clients[jobs[0].client], 0)
+    model = use_products(fresh(method, method.clients[jobs[0].client], 0))
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     one, many = (SequentialEngine(method, clients, training, torch.device("cpu"), n) for n in (1, cores()))
     contenders: dict[str, Callable[[], object]] = {

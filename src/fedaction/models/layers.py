@@ -3,7 +3,7 @@
 Each layer has two forms of the same function. The plain form is fastest for one client at a time. The stacked form
 uses only matrix products and reductions, which `torch.func.vmap` turns into products over all clients at once
 (a stacked convolution would become a grouped one, many times slower). `use_stacked_form` switches a whole network;
-tests hold the two forms equal.
+tests hold the two forms equal. On a CPU the plain form carries out products as convolutions (`TwoForm.convolves`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,25 @@ class TwoForm(nn.Module):
 
     stacked = False
     nested = False
+    products = False
+    """Whether its plain form keeps to matrix products on a CPU, too; benchmarks and tests compare with them."""
+
+    def convolves(self, x: Tensor) -> bool:
+        """Whether products are carried out as convolutions over single entries: sums of the same terms.
+
+        oneDNN does those with all that a CPU has. The library behind torch's products of float32 does not on every
+        processor, least of all those of small matrices, one for each frame.
+        """
+        suits = x.dtype is torch.float32 and x.device.type == "cpu" and torch.backends.mkldnn.is_available()
+        return suits and not self.products and not self.stacked
+
+
+def use_products(module: nn.Module) -> nn.Module:
+    """Keeps every layer's plain form to matrix products, and returns the network."""
+    for layer in module.modules():
+        if isinstance(layer, TwoForm):
+            layer.products = True
+    return module
 
 
 def use_stacked_form(module: nn.Module, stacked: bool = True, *, nested: bool = False) -> nn.Module:
@@ -137,13 +156,19 @@ class GraphConv(TwoForm):
         """(N, T, V, C) and a (K, V, V) graph to (N, T, V, C')."""
         count, frames, joints, channels = x.shape
         partitions = graph.shape[0]
-        if self.stacked or joints > 64:  # a large graph: no gradient of it for every frame
-            mixed = torch.einsum("nvc,kvw->nwkc", x.reshape(-1, joints, channels), graph)
+        each, weight = x.reshape(-1, joints, channels), self.weight.flatten(0, 1)
+        convolves = self.convolves(x)
+        if self.stacked or (joints > 64 and not convolves):  # a large graph: no gradient of it for every frame
+            mixed = torch.einsum("nvc,kvw->nwkc", each, graph)
         else:
             # One row per (target joint, partition): the products come out with the partitions side by side.
             rows = graph.permute(2, 0, 1).reshape(joints * partitions, joints)
-            mixed = torch.bmm(rows.expand(count * frames, -1, -1), x.reshape(-1, joints, channels))
-        y = mixed.reshape(count, frames, joints, partitions * channels) @ self.weight.flatten(0, 1)
+            mixed = F.conv1d(each, rows[..., None]) if convolves else rows.expand(len(each), -1, -1).bmm(each)
+        mixed = mixed.reshape(count, frames, joints, partitions * channels)
+        if convolves:
+            y = F.conv2d(mixed.permute(0, 3, 1, 2), weight.t()[..., None, None]).permute(0, 2, 3, 1)
+        else:
+            y = mixed @ weight
         # A bias before the graph reaches a joint times the weight of its incoming links.
         return y + (graph.sum(1).transpose(0, 1) @ self.bias if self.before else self.bias)
 
@@ -170,7 +195,7 @@ class TemporalConv(TwoForm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, T, V, C) to (N, ceil(T / stride), V, C')."""
-        if self.kernel == 1:
+        if self.kernel == 1 and not self.convolves(x):
             return x[:, :: self.stride] @ self.weight[0] + self.bias
         margin = self.dilation * (self.kernel - 1) // 2
         if not self.stacked:
