@@ -438,6 +438,13 @@ def test_rows_of_a_table_stay_together_on_a_narrow_terminal():
         assert "12.3" in rows["balanced"] and "45.6" in rows["macro-F1"] and " 3 " in rows["seconds"]
 
 
+def test_samples_that_several_clients_are_tested_on_count_once():
+    (mean,) = (
+        line for line in printed([study(dict.fromkeys("abc", 0.5), tests={"a": "x", "b": "x"})], 80) if "mean" in line
+    )
+    assert mean.split()[-2] == "18"  # nine each, and a and b have the same nine
+
+
 FORTY = {name: 0.5 for name in sorted(f"inertial-{number}-of-the-clinic-in-the-north" for number in range(40))}
 
 

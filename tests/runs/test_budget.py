@@ -20,8 +20,9 @@ def write(
         rows.append({"client": "", "split": "server", "name": "participants", "value": asked, "round": round})
         rows += [{"client": c, "split": "train", "name": "loss", "value": 1.0, "round": round} for c in "ab"[:asked]]
         for client in "ab" if round in accuracies else "":
-            row = {"client": client, "split": "test", "name": "accuracy", "value": accuracies[round]}
-            rows.append({**row, "round": round})
+            row = {"client": client, "split": "test", "name": "accuracy", "value": accuracies[round], "round": round}
+            rows += [row, {**row, "name": "macro_f1", "value": accuracies[round] / 2}]
+            rows.append({**row, "client": "unseen", "name": "macro_f1", "value": 1.0})  # which has no accuracy
     (home / "metrics.jsonl").write_text("".join(json.dumps({"group": "g", **row}) + "\n" for row in rows))
     times = [{"round": round, "train": seconds, "total": 2 * seconds} for round in (*range(1, rounds + 1), rounds)]
     (home / "clock.jsonl").write_text("".join(json.dumps(line) + "\n" for line in times))
@@ -71,6 +72,7 @@ def test_methods_are_shown_as_they_were_within_what_all_had(tmp_path: Path, by: 
     found, (equal,) = equalise([tmp_path / "run"], [own], by)
     assert found == budget
     assert (equal["mean"], equal["baselines"]["cheap"]["mean"]) == pytest.approx(means)
+    assert (equal["macro_f1"], equal["balanced_accuracy"]) == (pytest.approx(means[0] / 2), None)
     assert equal["interval"][0] < means[0] < equal["interval"][1]
 
 

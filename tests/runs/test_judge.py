@@ -15,7 +15,7 @@ from fedaction.federation.progress import Quiet
 from fedaction.guard.reports import _KINDS
 from fedaction.runs.judge import judge
 from fedaction.runs.recipe import load_recipe, parse_recipe
-from fedaction.runs.study import load_clients, resume_study, run_study
+from fedaction.runs.study import load_clients, resume_study, run_study, sum_up_seeds
 from tests.conftest import TINY
 
 SMALL: dict[str, Any] = {
@@ -98,6 +98,7 @@ def test_a_result_without_fault_is_left_alone():
             "Not told apart by this test (within the 95 % interval): fedavg (82.0 %) from fsar (80.0 %).",
         ),
         (result(never={"a": ["fall", "sit"]}), "fsar never answers: fall, sit at a."),
+        (result(never={"a": ["fall"]}, seeds={"0": 0.8, "1": 0.8}), "fsar with some seed never answers: fall at a."),
         (result(never={"a": list("vwxyz")}), "fsar never answers: v, w, x and 2 more at a."),
         (result(rise=0.2), "Still rising in the last quarter of the rounds: fsar (by 20.0 points)."),
         (result(n=31), "Fewer than 50 test samples: a (31)."),
@@ -114,6 +115,16 @@ def test_of_many_runs_the_classes_never_answered_are_counted():
     counts = "fedavg (1 at 1 clients), fedprox (2 at 1 clients), fedbn (3 at 1 clients) and 1 more"
     assert f"Classes of the test are never the answer: {counts}." in said
     assert not any("never answers" in text for text in said)
+
+
+def test_a_class_that_one_seed_never_answers_is_named():
+    run = {"mean": 0.5, "clients": {"a": 0.5}, "groups": {}, "n": {"a": 60}, "tests": {}, "seed": 0, "complete": True}
+    run |= dict.fromkeys(("balanced_accuracy", "macro_f1", "rise")) | dict.fromkeys(
+        ("seconds", "bytes_up", "bytes_down"), 0
+    )
+    never: list[dict[str, list[str]]] = [{}, {"a": ["fall", "sit"]}, {"a": ["fall"]}]
+    runs: Any = [run | {"seed": seed, "never": own} for seed, own in enumerate(never)]
+    assert sum_up_seeds(runs)["never"] == {"a": ["fall", "sit"]}
 
 
 def test_runs_of_several_studies_are_told_apart_by_their_directories():

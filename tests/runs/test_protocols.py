@@ -5,6 +5,7 @@ import torch
 from safetensors.torch import load_file
 
 from fedaction.evaluation.neighbours import unseen_features
+from fedaction.federation.files import read_json
 from fedaction.federation.scope import Scope
 from fedaction.federation.tree import tensors_of
 from fedaction.methods.start import fresh, initial_state
@@ -61,8 +62,15 @@ def test_an_unseen_client_never_trains_and_is_tested_by_its_neighbours(tmp_path)
     rows = read_rows(tmp_path / "run" / "metrics.jsonl")
     assert {row.client for row in rows if row.split == "train"} == set(names[1:])
     found = [row for row in rows if row.client == names[0]]
-    assert [(row.round, row.split, row.name) for row in found] == [(1, "test", "knn"), (2, "test", "knn")]
-    assert result["clients"][names[0]] == found[-1].value
+    scores = ("knn", "balanced_accuracy", "macro_f1")
+    assert [(row.round, row.split, row.name) for row in found] == [(n, "test", s) for n in (1, 2) for s in scores]
+    assert result["clients"][names[0]] == found[-3].value
+    assert all(result["n"][name] > 0 for name in names)
+    own = read_json(tmp_path / "run" / "evidence.json")["confusion"][names[0]]["matrix"]
+    assert sum(map(sum, own)) == result["n"][names[0]]
+    assert sum(row[i] for i, row in enumerate(own)) / sum(map(sum, own)) == pytest.approx(found[-3].value)
+    rest = [row.value for row in rows if (row.round, row.name) == (2, "balanced_accuracy") and row.client != names[0]]
+    assert result["balanced_accuracy"] == pytest.approx(sum(rest) / len(rest))
     seen = [result["clients"][name] for name in names[1:]]
     assert result["mean"] == pytest.approx(sum(seen) / len(seen))
 

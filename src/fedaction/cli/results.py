@@ -59,6 +59,8 @@ def result_tables(
     columns = list(_columns(studies, named))
     results = [run for study in studies for run in (study, *study.get("baselines", {}).values())]
     counts = {client: n for result in results for client, n in result.get("n", {}).items()}
+    tests = {client: test for result in results for client, test in result.get("tests", {}).items()}
+    apart = {tests.get(client) or (client,): n for client, n in counts.items()}  # those of one test count once
     names = order_names(client for result in results for client in result["clients"])
     short = width is not None and len(names) > MOST_ROWS
     rows = {} if short else {name: [str(counts.get(name, ""))] for name in names}
@@ -78,7 +80,7 @@ def result_tables(
             table.add_row(literal(name), *(own[place] for own in cells), *n)
         table.add_section()
         for label in columns[0].feet:  # rows, not a footer of many lines: a line that is folded moves its whole row
-            n = [str(sum(counts.values())) if label == "mean" else ""] if counts else []
+            n = [str(sum(apart.values())) if label == "mean" else ""] if counts else []
             table.add_row(label, *(column.feet.get(label, "") for column in part), *n)
         if short:
             table.caption = f"{len(names)} clients; into a file or with --csv, each has its row"

@@ -12,8 +12,8 @@ from fedaction.data.client import ClientData, Split
 from fedaction.data.samples import in_batches
 from fedaction.engines.base import Applied, Training, place
 from fedaction.engines.store import LocalStore
-from fedaction.evaluation.neighbours import nearest_labels, unseen_accuracy
-from fedaction.evaluation.site import Answers, Evaluation, Question, evaluate_answers
+from fedaction.evaluation.neighbours import nearest_labels, unseen_labels
+from fedaction.evaluation.site import Answers, Evaluation, Question, evaluate_answers, evaluate_votes
 from fedaction.federation.profile import NOTHING, Profile
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import generator
@@ -53,8 +53,8 @@ class Simulation(ABC):
             seed, device, how = self._training.seed, self._device, question.neighbours
             for job in jobs:
                 client = self._data[job.client]
-                accuracy = unseen_accuracy(self._method, job.payload, client, seed, device, how)
-                yield Evaluation(job.client, {"knn": accuracy})
+                votes = unseen_labels(self._method, job.payload, client, seed, device, how)
+                yield evaluate_votes(Answers(client, votes, job.payload, likelihood=False), question)
             return
         answer = self._answer if self._method.task is None else self._retrieve
         for answers in answer(jobs, question.split):

@@ -125,8 +125,6 @@ class Accuracy(NamedTuple):
     """The mean of F1 over classes, of clips."""
     recall: tuple[float | None, ...]
     """By class, the share of its clips that were recognised; None where the test has none."""
-    recall: tuple[float | None, ...]
-    """By class, the share of its clips that were recognised; None where the test has none."""
 
 
 def recordings_in(clips: Samples) -> tuple[Tensor, Tensor]:

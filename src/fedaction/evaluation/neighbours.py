@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedaction.data.client import ClientData
 from fedaction.data.samples import Samples, in_batches, in_memory
 from fedaction.evaluation.features import pooled_features
-from fedaction.evaluation.knn import knn_accuracy, knn_predict
+from fedaction.evaluation.knn import knn_predict
 from fedaction.evaluation.site import Neighbours
 from fedaction.federation.scope import Scope
 from fedaction.federation.tree import Tree, tensors_of
@@ -78,14 +78,14 @@ def unseen_features(
     return pooled_features(module, train, unique=False), pooled_features(module, test, unique=False)
 
 
-def unseen_accuracy(
+def unseen_labels(
     method: Method, served: Tree, client: ClientData, seed: int, device: torch.device, how: Neighbours
-) -> float:
-    """The share of an unseen client's test sequences whose nearest training sequences vote for their class."""
+) -> Tensor:
+    """(N, classes) one-hot votes: each test sequence has the class of its nearest training sequences."""
     train, test = unseen_features(method, served, client, seed, device)
     k = min(how.k, len(train))
-    labels = client.train.labels, client.test.labels
-    return knn_accuracy(train, labels[0], test, labels[1], k, how.distance, how.temperature)
+    predicted = knn_predict(train, client.train.labels, test, k, how.distance, how.temperature)
+    return F.one_hot(predicted, len(client.info.classes)).float()
 
 
 def middle(x: Tensor, frames: int, size: int) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -213,6 +213,13 @@ def evaluate_answers(answers: Answers, question: Question) -> Evaluation:
         {kind: value for kind, value in evidence.items() if value},
         len(answers.labels),
     )
+
+
+def evaluate_votes(answers: Answers, question: Question) -> Evaluation:
+    """The same of a client that has no classifier: its accuracy is that of its neighbours' votes, `knn`."""
+    report = evaluate_answers(answers, question)
+    left = {name: value for name, value in report.metrics.items() if name not in ("accuracy", "loss")}
+    return replace(report, metrics={"knn": report.metrics["accuracy"], **left})
 
 
 def _sum_partitions(graph: Tensor) -> list[list[float]]:

@@ -95,10 +95,10 @@ function drawLoss() {
     const series = methodSeries((method) => method.losses.find((loss) => loss.name === name) ?? {});
     card.replaceChildren();
     // Sums of unlike terms say nothing beside each other: each has an axis of its own.
-    if (name === "loss" && new Set(data.methods.map(terms)).size > 1) {
+    if (name !== "test loss" && series.length > 1 && new Set(data.methods.map(terms)).size > 1) {
       for (const line of series) {
         card.append(el("figcaption", {}, line.name));
-        lineChart(card, { label: `Training loss of ${line.name} by round`, series: [line], show: format.number, height: 180 });
+        lineChart(card, { label: `${title(name)} of ${line.name} by round`, series: [line], show: format.number, height: 180 });
       }
       return;
     }

@@ -15,6 +15,7 @@ from fedaction.runs.metrics import read_epochs, read_rows, read_seconds
 Cost = Literal["rounds", "epochs", "time"]
 """What a method's training is measured in."""
 COSTS: dict[Cost, str] = {"rounds": "rounds", "epochs": "local epochs", "time": "seconds of training"}
+_SCORES = ("balanced_accuracy", "macro_f1")
 
 
 class Tested(NamedTuple):
@@ -27,6 +28,8 @@ class Tested(NamedTuple):
     """Wall seconds of training, without tests."""
     clients: Mapping[str, float]
     """Test accuracies, 0 to 1, without that of an unseen client."""
+    scores: Mapping[str, float]
+    """Means of the same clients' balanced accuracy and macro-F1, by name, as far as the run kept them."""
 
     @property
     def mean(self) -> float:
@@ -43,9 +46,15 @@ def read_course(home: Path) -> list[Tested]:
     rows = read_rows(home / "metrics.jsonl")
     recipe = parse_toml(read_text(home / "recipe.toml", MOST_SETTINGS), home / "recipe.toml")
     tests: dict[int, dict[str, float]] = {}
+    scores: dict[tuple[int, str], dict[str, float]] = {}
     for row in rows:
-        if (row.split, row.name) == ("test", "accuracy") and row.value is not None:
-            tests.setdefault(row.round, {})[row.client] = float(row.value)
+        if row.split == "test" and row.value is not None and row.name in ("accuracy", *_SCORES):
+            own = (
+                tests.setdefault(row.round, {})
+                if row.name == "accuracy"
+                else scores.setdefault((row.round, row.name), {})
+            )
+            own[row.client] = float(row.value)
     trained = {row.client for row in rows if row.split == "train"}
     members = 1 if EVERYONE in trained else len(trained | {client for own in tests.values() for client in own})
     epochs = read_epochs(rows, recipe.get("local_epochs", 1))
@@ -54,7 +63,9 @@ def read_course(home: Path) -> list[Tested]:
     for round in sorted(tests):
         passes = sum(count for number, count in epochs.items() if number <= round)
         time = sum(value for number, value in seconds.items() if number <= round)
-        course.append(Tested(round, passes / members, time, tests[round]))
+        known = {name: [v for c, v in scores.get((round, name), {}).items() if c in tests[round]] for name in _SCORES}
+        means = {name: fmean(values) for name, values in known.items() if values}
+        course.append(Tested(round, passes / members, time, tests[round], means))
     return course
 
 
@@ -80,7 +91,7 @@ def equalise(
 ) -> tuple[float, list[dict[str, Any]]]:
     """Studies' results as they were when all methods had cost the same, and what that was.
 
-    What a result says of the end alone (balanced accuracy, classes never answered) is left out.
+    What a result says of the end alone (classes never answered, bytes) is left out.
     """
     courses = {
         (place, method): [course for home in find_homes(folder, method) if (course := read_course(home))]
@@ -115,11 +126,13 @@ def _put_back(
             f"{result['run']} was not tested within the {budget:.4g} {COSTS[by]} that another run had to its end; "
             "run it with a smaller evaluate_every"
         )
-    of_the_end = ("balanced_accuracy", "macro_f1", "rise", "never", "std", "bytes_up", "bytes_down")
+    of_the_end = ("rise", "never", "std", "bytes_up", "bytes_down")
+    known = {name: [test.scores[name] for test in found if name in test.scores] for name in _SCORES}
     clients = {name: fmean(test.clients[name] for test in found) for name in found[0].clients}
     return {
         **result,
         **dict.fromkeys(of_the_end),
+        **{name: fmean(values) if values else None for name, values in known.items()},
         "clients": clients,
         "mean": fmean(clients.values()),
         "interval": interval_of_clients(clients, result.get("n", {}), result.get("tests", {})),

@@ -65,7 +65,7 @@ def _never(runs: Sequence[tuple[str, Study]]) -> Iterable[str]:
     for label, run in runs:
         never: Mapping[str, Sequence[str]] = run.get("never") or {}
         if own := {client: classes for client, classes in never.items() if classes}:
-            by_run[label] = own
+            by_run[label if len(run.get("seeds") or ()) < 2 else f"{label} with some seed"] = own
     if len(by_run) > _MOST:
         texts = (f"{label} ({sum(map(len, own.values()))} at {len(own)} clients)" for label, own in by_run.items())
         yield f"Classes of the test are never the answer: {_some(texts)}."

@@ -14,7 +14,7 @@ from fedaction.data.client import ClientData
 from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.observed import ObservedEngine, Observer
 from fedaction.evaluation.divergence import Distances
-from fedaction.evaluation.site import EVIDENCE, Evaluation, Neighbours, Question
+from fedaction.evaluation.site import EVIDENCE, Evaluation, Kind, Neighbours, Question
 from fedaction.federation.files import hold_folder, make_folder, write_json, write_sealed_json
 from fedaction.federation.profile import NOTHING, Profile
 from fedaction.federation.progress import Progress
@@ -219,10 +219,17 @@ class SingleRun:
         if not is_last(run, state.round, state.time):
             tested = self._draw(tested)
         reports = self.federation.evaluate(state, engine, tested)
-        if run.unseen:
-            how = Neighbours(run.knn_k, run.knn_distance, run.knn_temperature or None)
-            reports += self.federation.evaluate(state, engine, [run.unseen], Question(neighbours=how))
-        return self._rows_of(state.round, reports)
+        return self._rows_of(state.round, reports + self._test_unseen(state, engine))
+
+    def _test_unseen(
+        self, state: FederationState, engine: SimulatedEngine, evidence: tuple[Kind, ...] = ()
+    ) -> list[Evaluation]:
+        """What the unseen client reports, if there is one."""
+        run = self.recipe.run
+        if not run.unseen:
+            return []
+        how = Neighbours(run.knn_k, run.knn_distance, run.knn_temperature or None)
+        return self.federation.evaluate(state, engine, [run.unseen], Question(evidence, neighbours=how))
 
     def _draw(self, clients: list[str]) -> list[str]:
         """Those of some clients who are tested between the first round and the last: in every round the same."""
@@ -285,6 +292,7 @@ class SingleRun:
         question = Question(tuple(EVIDENCE), self.recipe.run.report_samples)
         with self._profile.section("evidence"):
             reports = self.federation.evaluate(state.federation, engine, self.assembly.tested, question)
+            reports += self._test_unseen(state.federation, engine, ("confusion",))
         evidence: dict[str, dict[str, Any]] = {
             kind: {report.client: report.evidence[kind] for report in reports if kind in report.evidence}
             for kind in EVIDENCE

@@ -50,14 +50,14 @@ METRIC = "accuracy"
 class RunResult(TypedDict):
     """What `result.json` holds.
 
-    Accuracies are shares, 0 to 1; an unseen client's is by k-NN and not part of `mean`. Over several seeds, `mean`
-    and `clients` are means, `groups` the means over each group's clients, `std` is the standard deviation of the
-    seeds' means, and times and bytes are sums. `interval` is the 95 % interval of `mean` for other test samples, of
-    which clients had `n`; `tests` is equal for clients that were tested on the same ones. `never` are the classes
-    that a client's test has and that were never the answer; `rise` is what the last quarter of the rounds added to
-    `mean`. Of the `rounds` done, `chosen` is the one that the result is of: the last, or with validation the best by
-    it. `seal` is what the run vouches for (`runs.seal`), and `extended` are the rounds it was to have before it was
-    made longer. A study has `controls`, and `warnings` on how to read it.
+    Accuracies are shares, 0 to 1; an unseen client's is by k-NN and not part of means. Over several seeds, `mean` and
+    `clients` are means, `groups` the means over each group's clients, `std` is the standard deviation of the seeds'
+    means, times and bytes are sums, and `never` has what any seed never answered. `interval` is the 95 % interval of
+    `mean` for other test samples, of which clients had `n`; `tests` is equal for clients that were tested on the same
+    ones. `never` are the classes that a client's test has and that were never the answer; `rise` is what the last
+    quarter of the rounds added to `mean`. Of the `rounds` done, `chosen` is the one that the result is of: the last,
+    or with validation the best by it. `seal` is what the run vouches for (`runs.seal`), and `extended` are the rounds
+    it was to have before it was made longer. A study has `controls`, and `warnings` on how to read it.
     """
 
     run: str
@@ -286,6 +286,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         clients = {client: own.accuracy for client, own in scores.items()} | clients
     seen = {client: v for client, v in clients.items() if v is not None and client != recipe.run.unseen}
     n = {client: own.n for client, own in scores.items()}
+    scored = [own for client, own in scores.items() if client != recipe.run.unseen]
     machine = read_json(home / "environment.json")
     standing = read_standing(home)
     return {
@@ -297,8 +298,8 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
         "mean": statistics.fmean(seen.values()),
         "std": None,
         "interval": interval_of_clients(seen, n, which),
-        "balanced_accuracy": statistics.fmean(own.balanced_accuracy for own in scores.values()) if scores else None,
-        "macro_f1": statistics.fmean(own.macro_f1 for own in scores.values()) if scores else None,
+        "balanced_accuracy": statistics.fmean(own.balanced_accuracy for own in scored) if scored else None,
+        "macro_f1": statistics.fmean(own.macro_f1 for own in scored) if scored else None,
         "n": n,
         "tests": which,
         "never": never,
@@ -344,6 +345,8 @@ def sum_up_seeds(runs: list[RunResult]) -> RunResult:
         client: statistics.fmean(run["clients"][client] or 0.0 for run in runs) for client in runs[0]["clients"]
     }
     result["groups"] = {group: statistics.fmean(run["groups"][group] for run in runs) for group in runs[0]["groups"]}
+    missed = {client: [name for run in runs for name in run["never"].get(client, ())] for client in result["n"]}
+    result["never"] = {client: [*dict.fromkeys(names)] for client, names in missed.items() if names}
     accuracies = {client: result["clients"][client] or 0.0 for client in result["n"]}
     result["interval"] = interval_of_clients(accuracies, result["n"], result["tests"])
     for key in ("balanced_accuracy", "macro_f1", "rise"):
