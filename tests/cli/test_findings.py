@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import wave
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -260,3 +261,32 @@ def test_a_run_is_not_made_longer_by_a_part_of_a_number(work, kit, number):
     before = (kit / "run" / "recipe.toml").read_bytes()
     assert f"{len(number)} digits" in refused(fedaction("resume", kit / "run", "--extend", f"rounds={number}"))
     assert (kit / "run" / "recipe.toml").read_bytes() == before
+
+
+# What is not installed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data", "stage", "--kind", "video", "--out", "places"),
+        ("join", "127.0.0.1:1", "--data", "videos", "--name", "hall", "--insecure"),
+        ("bench", "video"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_where_video_cannot_be_read_commands_say_what_to_install(work, monkeypatch, words):
+    """In one line, and nothing is left behind: `fedaction[flower]` alone has no PyAV."""
+    monkeypatch.setattr("fedaction.engines.flower.launch.check_flower", lambda: None)  # whether or not it is here
+    monkeypatch.setitem(sys.modules, "av", None)
+    for number in range(4):
+        video = work / "videos" / "wave" / f"{number}.mp4"
+        video.parent.mkdir(parents=True, exist_ok=True)
+        video.write_bytes(b"\0\0\0\x18ftypmp42 as a video begins")
+    assert "pip install 'fedaction[video]'" in refused(fedaction(*words))
+    assert not (work / "places").exists() and not (work / "sites").exists()
+
+
+def test_a_module_of_our_own_that_is_missing_is_a_fault_with_a_traceback():
+    with pytest.raises(ModuleNotFoundError), common.exit_on_refusal():
+        import_module("fedaction.no_such_module")

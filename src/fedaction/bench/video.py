@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedaction.bench import timing
 from fedaction.bench.timing import Tick, ignore
+from fedaction.data.clips.container import pyav
 from fedaction.data.clips.decode import VideoError, probe, read_all, read_clips
 from fedaction.data.clips.pool import pool_videos
 from fedaction.data.clips.spec import ClipSpec, spread_clips
@@ -143,8 +144,7 @@ def _learn(clips: Samples, network: ResNet3D, batch: int) -> None:
 
 def make_video(path: Path, *, frames: int = 300, height: int = 240, width: int = 320, rate: int = 30) -> Path:
     """Writes a video of a patch that wanders over a noisy ground, in H.264 or, where that is lacking, MPEG-4."""
-    import av
-
+    av = pyav()
     codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
     random = numpy_generator(0, "bench", "video")
     ground = random.integers(0, 200, (height // 8, width // 8, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)

@@ -97,13 +97,18 @@ def show_warnings() -> Generator[None]:
 def exit_on_refusal(*kinds: type[Exception]) -> Generator[None]:
     """What the package refuses (a ValueError, an OSError, or what is given) becomes a printed error, status 2.
 
-    Anything else is a fault of the package, and ends with a traceback.
+    So does what it says of an extra that is not installed. Anything else is a fault of the package, and ends with a
+    traceback.
     """
     try:
         yield
     except BrokenPipeError:  # nobody reads what is printed any more
         raise
     except (ValueError, OSError, *kinds) as error:
+        raise fail(explain(error)) from None
+    except ImportError as error:
+        if error.name is not None:  # by Python, of a module that should be there
+            raise
         raise fail(explain(error)) from None
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):

@@ -91,7 +91,7 @@ def evaluate(
         device=device,
     )
     stopped = "nothing was written" if folder is None else "the same command resumes it"
-    with report_progress(stopped, ImportError) as bar:
+    with report_progress(stopped) as bar:
         result = run_evaluate(model, load_evaluate_recipe(recipe, overrides), None, bar, folder=folder)
     if as_json:
         print(json.dumps(result))
@@ -111,7 +111,7 @@ def _score(
     from fedaction.serve.network import find_model, load_network
     from fedaction.serve.score import score_network
 
-    with err.status("testing") as status, exit_on_refusal(ImportError):
+    with err.status("testing") as status, exit_on_refusal():
         for place in on:
             refuse_pipe(place)
         path = find_model(model, client)

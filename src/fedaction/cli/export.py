@@ -43,7 +43,7 @@ def export(
 
     if to is not None and to.exists() and not to.is_dir():
         raise fail(f"{to} is a file; --out takes a folder")
-    with err.status("exporting"), exit_on_refusal(ImportError):
+    with err.status("exporting"), exit_on_refusal():
         model = find_model(model, client)
         stem = (model.parent if to is None else to) / model.name.removesuffix(".safetensors")
         network, card = load_model(model)

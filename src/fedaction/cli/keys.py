@@ -37,7 +37,7 @@ def keys_server(
     """
     from fedaction.engines.flower.keys import make_server_keys, read_key
 
-    with exit_on_refusal(ImportError):
+    with exit_on_refusal():
         paths = make_server_keys(hosts, folder)
         (folder / "sites").mkdir(exist_ok=True)
         about = read_key(paths["server.pem"])
@@ -61,7 +61,7 @@ def keys_site(
     """
     from fedaction.engines.flower.keys import make_site_key, read_key
 
-    with exit_on_refusal(ImportError):
+    with exit_on_refusal():
         paths = make_site_key(name, folder)
         about = read_key(paths["public"])
     say(f"{paths['private']}: secret; it stays on this machine")
@@ -79,7 +79,7 @@ def keys_show(files: Annotated[list[Path], typer.Argument(help="Certificates and
     from fedaction.engines.flower.keys import read_key
 
     for path in files:
-        with exit_on_refusal(ImportError):
+        with exit_on_refusal():
             refuse_pipe(path)
             about = read_key(path)
         whom = f", for {', '.join(about.names)}" if about.names else ""

@@ -56,7 +56,7 @@ def predict(
     from fedaction.serve.network import find_model, load_network
     from fedaction.serve.recordings import check_form
 
-    with exit_on_refusal(ImportError):
+    with exit_on_refusal():
         check_form(form)
         network = load_network(find_model(model, client))
         if not network.classes:

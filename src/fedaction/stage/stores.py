@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedaction.data.clips.write import write_clip
 from fedaction.data.features.store import FeatureSet, Modality, save_features
 from fedaction.data.samples import in_memory
 from fedaction.data.store import StoreWriter
@@ -85,8 +86,6 @@ def write_stage_videos(
     Returns:
         The places' folders by name.
     """
-    from fedaction.data.clips.write import write_clip  # PyAV, which is not always installed
-
     if there := [name for name in names if (folder / name).exists()]:
         raise ValueError(f"{folder / there[0]} is there already; nothing was written. Choose another folder")
     places = len(names)

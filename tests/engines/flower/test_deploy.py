@@ -51,7 +51,9 @@ def test_containers_have_no_root_and_write_their_state_alone():
     yaml = pytest.importorskip("yaml", reason="PyYAML comes with Flower and with pre-commit")
     services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))["services"]
     assert set(services) == {"server", *SITES}
-    targets = re.findall(r"^FROM \S+ AS (\w+)$", (ROOT / "deploy" / "Containerfile").read_text(), re.MULTILINE)
+    text = (ROOT / "deploy" / "Containerfile").read_text(encoding="utf-8")
+    targets = re.findall(r"^FROM \S+ AS (\w+)$", text, re.MULTILINE)
+    assert '"/source[flower,video]"' in text  # what any site's data need
     for name, service in services.items():
         assert (
             service["read_only"] and service["cap_drop"] == ["ALL"] and service["user"] == "${FEDACTION_UID:-10001}"

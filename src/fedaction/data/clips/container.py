@@ -107,5 +107,5 @@ def pyav() -> Any:
     try:
         import av
     except ImportError:
-        raise ImportError("reading video needs PyAV: pip install 'fedaction[video]', or pip install av") from None
+        raise ImportError("video files need PyAV: pip install 'fedaction[video]', or pip install av") from None
     return av
