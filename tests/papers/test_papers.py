@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedaction import papers
-from fedaction.federation.files import read_json, write_json
+from fedaction.federation.files import read_sealed_json, write_sealed_json
 from fedaction.papers import ITEMS, PAPERS, SCALES, Workbench, paper_of, runs_of
 from fedaction.papers.item import Item
 from fedaction.papers.work import Environment
@@ -79,7 +79,7 @@ def test_values_of_two_devices_name_both(tmp_path):
     bench = Workbench(papers.FSAR, "stage", "tiny", tmp_path)
     _, run = runs_of(ITEMS["fsar/s-table5"], bench)
     file = run.folder / "environment.json"  # as if another machine had carried it out
-    write_json(file, {**read_json(file), "device": "cuda", "device_name": "NVIDIA H200"})
+    write_sealed_json(file, {**read_sealed_json(file), "device": "cuda", "device_name": "NVIDIA H200"})
     second = document(*options)
     assert [place["of"] for place in second["environments"]] == [["w KD loss (FSAR)"], ["w/o KD loss"]]
     assert [place["device"] for place in second["environments"]] == [only["device"], "NVIDIA H200"]

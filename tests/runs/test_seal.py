@@ -228,6 +228,23 @@ def test_a_run_is_made_longer_by_extend_alone_and_says_so(done, made, tmp_path):
     assert find_model(done) == done / "model.safetensors"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("rounds = 4", "rounds = 2\nextended = [4]", "rounds = 4, now they are 2 (extended = [4])"),
+        ("rounds = 4", "rounds = 4\nextended = [2]", "rounds = 4, now they are 4 (extended = [2])"),
+        ("rounds = 4", "rounds = 6\nextended = [2, 4]", "rounds = 4, now they are 6 (extended = [2, 4])"),
+    ],
+)
+def test_how_long_a_run_was_to_be_is_not_relabelled(done, old, new, words):
+    edit(done, "extended = []\n", "")
+    edit(done, old, new)
+    before = content(done)
+    for command in (("resume", done), *readers(done)):
+        assert f"{done} was begun with {words}" in refuse(*command), command
+    assert content(done) == before
+
+
 def test_what_was_of_the_shorter_run_is_noticed_and_made_again(done, made):
     recipe, old = load_recipe(done / "recipe.toml"), done.parent / "old"
     shutil.copytree(done, old)
@@ -330,6 +347,51 @@ def test_a_digit_of_evidence_or_a_bit_of_a_model_file_is_noticed(done, made):
     assert "not as it was written: `fedaction resume" in refuse("export", done, "--out", done.parent / "x")
     accept("resume", done)
     assert tensors(done) == tensors(made / "run")
+
+
+FOLLOWING = [
+    (("evidence.json",), "report"),
+    (("models.json", "model.safetensors"), "predict"),
+    (("controls.json",), "report"),
+    (("environment.json",), "report"),
+]
+
+
+@pytest.mark.parametrize(("names", "reader"), FOLLOWING)
+def test_files_of_another_run_are_not_taken_for_its_own(done, made, tmp_path, names, reader):
+    """Whole files of the same round, as they were written: by another seed."""
+    other = tmp_path / "other"
+    accept("run", made / "small.toml", "--seeds", "1", "--out", other)
+    for name in names:
+        shutil.copy(other / name, done / name)
+    commands = {command[0]: command for command in readers(done)}
+    assert f"{done / names[-1]} is of another run: `fedaction resume {done}` makes it again" in refuse(
+        *commands[reader]
+    )
+    accept("resume", done)
+    accept("report", done)
+    assert find_model(done) == done / "model.safetensors"
+    for name in ("evidence.json", "controls.json"):
+        assert (done / name).read_bytes() == (made / "run" / name).read_bytes()
+    assert tensors(done) == tensors(made / "run") and result_of(done) == result_of(made / "run")
+
+
+def test_a_changed_word_of_the_environment_is_noticed_and_missing_evidence_too(done):
+    path = done / "environment.json"
+    path.write_text(path.read_text().replace('"device": "cpu"', '"device": "cuda"'))
+    for command in readers(done):
+        assert f"{path} is not as it was written: `fedaction resume {done}`" in refuse(*command)
+    accept("resume", done)
+    (done / "evidence.json").unlink()
+    assert f"{done / 'evidence.json'} is not there: `fedaction resume {done}`" in refuse("report", done)
+
+
+def test_a_result_of_something_else_is_not_the_runs(done, made):
+    (done / "result.json").write_text('{"n": 8, "accuracy": 0.9}')
+    for command in readers(done):
+        refuse(*command)
+    accept("resume", done)
+    assert result_of(done) == result_of(made / "run")
 
 
 def test_seconds_that_are_lost_are_said_to_be(done):

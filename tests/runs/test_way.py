@@ -8,6 +8,7 @@ import torch
 
 from fedaction.data.client import ClientData, ClientInfo
 from fedaction.data.samples import Examples
+from fedaction.federation.files import read_sealed_json, write_sealed_json
 from fedaction.federation.progress import Quiet
 from fedaction.federation.state import Job
 from fedaction.methods.start import initial_state
@@ -164,7 +165,7 @@ def carry_out(folder, rounds, **keys):
     heard = Heard()
     run = SingleRun(parse_recipe({**VALUES, "rounds": rounds, **keys}), CLIENTS, folder, heard)
     run.execute()
-    return heard.said, json.loads((folder / "environment.json").read_text()), run
+    return heard.said, read_sealed_json(folder / "environment.json"), run
 
 
 def test_a_run_says_what_it_took_and_why_and_one_that_goes_on_keeps_it(tmp_path, monkeypatch):
@@ -174,10 +175,10 @@ def test_a_run_says_what_it_took_and_why_and_one_that_goes_on_keeps_it(tmp_path,
     assert said == [f"engine: {line}"]
     assert (about["engine"], about["way"]["workers"]) == ("sequential", 2) and about["way"]["why"] in line
     path = tmp_path / "run" / "environment.json"
-    path.write_text(json.dumps({**about, "way": {**about["way"], "workers": 1}}))
+    write_sealed_json(path, {**about, "way": {**about["way"], "workers": 1}})
     said, about, run = carry_out(tmp_path / "run", 2, extended=[1])
     assert said == [] and about["way"]["workers"] == run.assembly.way.workers == 1
-    path.write_text(json.dumps({**about, "engine": "vectorised", "way": STACKED.record()}))
+    write_sealed_json(path, {**about, "engine": "vectorised", "way": STACKED.record()})
     said, about, _ = carry_out(tmp_path / "run", 3, extended=[1, 2])
     assert about["engine"] == "sequential" and about["way"]["workers"] == 2
     assert "rounds up to 2 are by the engine vectorised, those from here on by sequential" in said[1]

@@ -15,7 +15,9 @@ from pydantic import PlainValidator, TypeAdapter, ValidationError
 
 from fedaction.data.files import first_fault
 from fedaction.data.layout import Layout
+from fedaction.federation.files import SHA256
 from fedaction.federation.outside import parse_toml, refuse_damage
+from fedaction.runs.seal import OF
 
 Matrix = tuple[tuple[float, ...], ...]
 T = TypeVar("T")
@@ -180,8 +182,8 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """Versions, device and revision, as written."""
-    return _parse(path, dict[str, Any])
+    """Versions, device and revision, as written; what vouches for them is left out."""
+    return {key: value for key, value in _parse(path, dict[str, Any]).items() if key not in (OF, SHA256)}
 
 
 def read_result(path: Path) -> Result | None:

@@ -18,10 +18,11 @@ from fedaction.methods import METHODS
 from fedaction.methods.given import with_network
 from fedaction.methods.start import initial_state
 from fedaction.runs.recipe import Recipe
+from fedaction.runs.seal import OF
+from fedaction.runs.standing import CONTROLS_FILE
 
 ALONE = "local"
 """The method that is training alone."""
-_FILE = "controls.json"
 
 
 class ControlResult(TypedDict):
@@ -81,15 +82,16 @@ def _list_names(names: Sequence[str], most: int = 12) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def has_controls(home: Path) -> bool:
-    """Whether a directory has what `write_controls` writes; it follows from the data alone, whatever is trained."""
-    return _read(home) is not None
+def has_controls(home: Path, word: str = "") -> bool:
+    """Whether a directory has what `write_controls` writes, for what has this word; "", or an older file: for any."""
+    about = _read(home)
+    return about is not None and (not word or about.get(OF, word) == word)
 
 
 def _read(home: Path) -> dict[str, Any] | None:
     """What `write_controls` wrote; None where it is not there, or damaged."""
     try:
-        about = read_sealed_json(home / _FILE)
+        about = read_sealed_json(home / CONTROLS_FILE)
         split: dict[str, Any] = about["split"]
         scores = [own["accuracy"] for name in SIMPLE for own in dict[str, Any](about.get(name) or {}).values()]
         whole = all(isinstance(own, dict) for own in split.values()) and all(type(score) is float for score in scores)
@@ -98,8 +100,10 @@ def _read(home: Path) -> dict[str, Any] | None:
         return None
 
 
-def write_controls(recipe: Recipe, clients: Mapping[str, ClientData], home: Path, progress: Progress) -> None:
-    """Writes what clients hold and what the recipe's simple controls give on their tests."""
+def write_controls(
+    recipe: Recipe, clients: Mapping[str, ClientData], home: Path, progress: Progress, word: str = ""
+) -> None:
+    """Writes what clients hold and what the recipe's simple controls give on their tests; `word` says of what."""
     tested = {name: client for name, client in clients.items() if len(client.test) and len(client.train)}
     about: dict[str, Any] = {"split": {name: describe_split(client)._asdict() for name, client in clients.items()}}
     wanted = {name: score for name, score in SIMPLE.items() if name in recipe.run.controls}
@@ -112,7 +116,7 @@ def write_controls(recipe: Recipe, clients: Mapping[str, ClientData], home: Path
             about[name][client] = scores._asdict() | {"interval": scores.interval}
         if wanted:
             progress.advance(CONTROLS, done, None)
-    write_sealed_json(home / _FILE, about)
+    write_sealed_json(home / CONTROLS_FILE, {**about, OF: word} if word else about)
 
 
 def read_split(home: Path) -> dict[str, dict[str, Any]]:

@@ -46,6 +46,7 @@ def write_models(
     store: LocalStore,
     warn: Callable[[str], object],
     about: Mapping[str, Any],
+    word: str,
 ) -> None:
     """Writes a run's model files and, last, the list of them.
 
@@ -60,13 +61,14 @@ def write_models(
         store: what clients keep.
         warn: told what is left out.
         about: goes into every file's provenance; `round` is that of the state.
+        word: of the run; see `Seal.word`.
     """
     recipe = assembly.recipe
     if assembly.method.task is not None:  # what was learned without labels is the backbone
         model = build_model(recipe, assembly.described, server)
         if model is not None:
             save_model(folder / SERVER, *model)
-        write_index(folder, about["round"], SERVER if model else None, {}, "")
+        write_index(folder, about["round"], SERVER if model else None, {}, "", word)
         return
     names = [name for name in assembly.cards if name != recipe.run.unseen]
     left_out, files = "", dict[str, str]()
@@ -94,7 +96,7 @@ def write_models(
         left_out = f"a network cannot be written as a model file: {failed[0]}{more}"
     if left_out and wanted != "none":
         warn(f"model files: {left_out}")
-    write_index(folder, about["round"], SERVER if shared else None, files, left_out)
+    write_index(folder, about["round"], SERVER if shared else None, files, left_out, word)
 
 
 def write_own_model(path: Path, assembly: Assembly, client: str, tensors: Tree) -> None:
@@ -110,8 +112,10 @@ def client_file(name: str) -> str:
     return f"models/clients/{plain}.safetensors"
 
 
-def write_index(folder: Path, round: int, server: str | None, clients: Mapping[str, str], left_out: str) -> None:
-    """Writes the list of a run's model files, with the round that they are of and a hash of each."""
+def write_index(
+    folder: Path, round: int, server: str | None, clients: Mapping[str, str], left_out: str, word: str
+) -> None:
+    """Writes the list of a run's model files, with the run and the round that they are of and a hash of each."""
     files = [*clients.values(), *([server] if server else [])]
     index: Index = {
         "server": server,
@@ -119,14 +123,18 @@ def write_index(folder: Path, round: int, server: str | None, clients: Mapping[s
         "left_out": left_out,
         "round": round,
         "files": {path: hash_file(folder / path) for path in files},
+        "of": word,
     }
     write_sealed_json(folder / INDEX, index)
 
 
-def has_models(folder: Path, round: int) -> bool:
-    """Whether a run's directory has the model files that it lists, as they were written, of a round."""
+def has_models(folder: Path, round: int, word: str = "") -> bool:
+    """Whether a run's directory has the model files that it lists, as they were written, of a round.
+
+    `word`: of the run (`Seal.word`); "": that is not known.
+    """
     index = read_index(folder)
-    if index is None or index["round"] not in (None, round):
+    if index is None or index["round"] not in (None, round) or (word and index["of"] not in ("", word)):
         return False
     listed = [*index["clients"].values(), *([index["server"]] if index["server"] else [])]
     return all(is_as_written(folder, index, path) for path in listed)
@@ -174,6 +182,8 @@ class Index(TypedDict):
     """That they are of; None: of an older version, which did not say."""
     files: dict[str, str]
     """A hash of each."""
+    of: str
+    """The run's word (`Seal.word`); "": of an older version."""
 
 
 def read_index(folder: Path) -> Index | None:
@@ -191,6 +201,7 @@ def read_index(folder: Path) -> Index | None:
             "left_out": str(index["left_out"]),
             "round": None if round is None else int(round),
             "files": hashes,
+            "of": str(index.get("of", "")),
         }
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from fedaction import __version__
-from fedaction.federation.files import read_json
+from fedaction.federation.files import read_sealed_json
+from fedaction.runs.seal import OF
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -48,14 +49,18 @@ def processor_name() -> str:
     return f"{model or platform.processor() or platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
 
 
-def has_environment(path: Path) -> bool:
-    """Whether a file says on what a run was trained."""
+def has_environment(path: Path, word: str = "") -> bool:
+    """Whether a file says on what a run was trained, as it was written.
+
+    `word`: of the run (`Seal.word`); "": that is not known.
+    """
     try:
-        machine = read_json(path)
+        machine = read_sealed_json(path)
         named = (machine["device"], machine["device_name"], machine["packages"]["torch"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return all(isinstance(name, str) for name in named)
+    own = not word or machine.get(OF, word) == word
+    return own and all(isinstance(name, str) for name in named)
 
 
 def _git_revision() -> str | None:

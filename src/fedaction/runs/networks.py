@@ -47,6 +47,8 @@ def check_models(place: Path, file: str) -> None:
                 f"{place / file} is of an earlier end of this run, which is now at round {standing.round} of "
                 f"{recipe.run.rounds}: {again}"
             )
+        if index["of"] not in ("", standing.seal.word):
+            raise SealError(f"{place / file} is of another run: {again}")
         if index["round"] != standing.chosen(recipe):
             raise SealError(
                 f"{place / file} is of round {index['round']}, but the run's is {standing.chosen(recipe)}: {again}"

@@ -264,7 +264,7 @@ class RemoteRun(SingleRun):
         whole = self.recipe.run.data == "video" and write_model(
             self.folder / SERVER, self.recipe, described, state.server
         )
-        write_index(self.folder, state.round, SERVER if whole else None, {}, left)
+        write_index(self.folder, state.round, SERVER if whole else None, {}, left, state.seal.word)
 
 
 def open_run(recipe: Recipe, folder: Path, roll: Roll) -> Recipe:

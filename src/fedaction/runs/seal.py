@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from fedaction.runs.recipe import Recipe, RunSettings
 
 _OF_DATA = ("given_sha256",)  # keys that say what the data are, and are compared as such
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+OF = "of"
+"""The key of a file that follows from a run: which run; see `Seal.word`."""
 
 
 class SealError(ValueError):
@@ -34,29 +37,40 @@ class Seal:
     """Every key that decides the result, with its value; see `Settings.deciding`."""
     data: Mapping[str, str] = field(default_factory=dict[str, str])
     """What the data are, by what they are read from; see `Source.fingerprint`. Of real sites: each site's word."""
+    extended: tuple[int, ...] | None = None
+    """The rounds it was to have before it was made longer; None: of a version that did not seal them."""
+
+    @property
+    def word(self) -> str:
+        """A hash of what a run is: another recipe, seed or data have another. Its rounds are not in it."""
+        about = {"configuration": self.configuration, "seed": self.seed, "data": dict(self.data)}
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
     @classmethod
     def of(cls, recipe: Recipe, data: Mapping[str, str] | None = None) -> Seal:
         """What a recipe of one method and one seed asks for; without `data`, those are not compared."""
         run = recipe.run
-        return cls(recipe.checkpoint_hash, run.seeds[0], run.rounds, recipe.deciding(), dict(data or {}))
+        keys = recipe.deciding()
+        return cls(recipe.checkpoint_hash, run.seeds[0], run.rounds, keys, dict(data or {}), run.extended)
 
     @classmethod
     def parse(cls, record: Mapping[str, Any]) -> Seal:
         """From a checkpoint's JSON or a result's; what an older version has not written is not known."""
         seal: Mapping[str, Any] = record.get("seal") or {}
-        seed, data = seal.get("seed"), dict[str, str](seal.get("data") or {})
+        seed, data, extended = seal.get("seed"), dict[str, str](seal.get("data") or {}), seal.get("extended")
         return cls(
             str(record["configuration"] if "configuration" not in seal else seal["configuration"]),
             None if seed is None else int(seed),
             int(seal.get("rounds", 0)),
             dict(seal.get("settings") or {}),
             {str(name): str(word) for name, word in data.items()},
+            None if extended is None else tuple(int(rounds) for rounds in extended),
         )
 
     def record(self) -> dict[str, Any]:
         """As JSON; `configuration` stands beside it in a checkpoint."""
-        return {"seed": self.seed, "rounds": self.rounds, "settings": self.settings, "data": self.data}
+        record = {"seed": self.seed, "rounds": self.rounds, "settings": self.settings, "data": self.data}
+        return record if self.extended is None else {**record, "extended": list(self.extended)}
 
     def check(self, recipe: Recipe, home: Path, data: Mapping[str, str] | None = None) -> None:
         """Refuses a recipe, or data, other than those of the run in `home`, which this seal is of.
@@ -75,14 +89,14 @@ class Seal:
                 f"{begun} configuration {self.configuration}, but its recipe now says {now.configuration}: put "
                 f"recipe.toml back as it was, or {back}; or use the version of fedaction that began it"
             )
-        if self.rounds not in (0, now.rounds, *recipe.run.extended):
+        if not self._goes_on_as(now):
             more = max(now.rounds, self.rounds + 1)
             how = f"`fedaction resume {home} --extend rounds={more}`"
             if recipe.run.own or recipe.run.data == "given":  # whose program alone can resume it
-                how = f"fedaction.run(..., rounds={more}, extended={[*recipe.run.extended, self.rounds]})"
+                how = f"fedaction.run(..., rounds={more}, extended={[*(self.extended or ()), self.rounds]})"
             raise SealError(
-                f"{begun} rounds = {self.rounds}, now they are {now.rounds}: put recipe.toml back as it was; {how} "
-                "makes a run longer"
+                f"{begun} rounds = {_say_rounds(self)}, now they are {_say_rounds(now)}: put recipe.toml back as it "
+                f"was; {how} makes a run longer"
             )
         other = [n for n in sorted({*self.data, *now.data}) if self.data.get(n) != now.data.get(n)]
         if self.data and now.data and other:
@@ -91,6 +105,15 @@ class Seal:
                 f"{begun} other data than there are now ({', '.join(other[:3])}{more}): bring those back that it was "
                 "begun with, or run the recipe on these into another directory"
             )
+
+    def _goes_on_as(self, now: Seal) -> bool:
+        """Whether a recipe has as many rounds, or more, and then says how many it had."""
+        before, after = self.extended, now.extended or ()
+        if not self.rounds or self.rounds == now.rounds:
+            return not self.rounds or before in (None, after)
+        if before is None:
+            return self.rounds < now.rounds and self.rounds in after
+        return self.rounds < now.rounds and after[: len(before) + 1] == (*before, self.rounds)
 
     def _differing_keys(self, now: Seal, recipe: Recipe) -> list[str]:
         """Keys with other values, in words. A key that this version does not know, or added, is not compared."""
@@ -110,6 +133,11 @@ def _is_lost(sealed: Any, now: Any) -> bool:
     return bool(isinstance(sealed, str) and isinstance(now, str) and _SHA256.fullmatch(sealed)) and not (
         _SHA256.fullmatch(now)
     )
+
+
+def _say_rounds(seal: Seal) -> str:
+    """How long a run is to be, and was to be."""
+    return f"{seal.rounds} (extended = {list(seal.extended)})" if seal.extended else str(seal.rounds)
 
 
 def _say(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fedaction.engines.base import SimulatedEngine
-from fedaction.federation.files import read_json
+from fedaction.federation.files import read_sealed_json
 from fedaction.federation.profile import NOTHING
 from fedaction.federation.progress import Progress
 from fedaction.runs.assembly import Assembly
@@ -70,6 +70,6 @@ def _try_ways(assembly: Assembly, federation: Federation, state: RunState) -> En
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(read_json(path))
+        return read_sealed_json(path)
     except (OSError, ValueError, TypeError):
         return {}

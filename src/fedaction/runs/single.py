@@ -15,7 +15,7 @@ from fedaction.engines.base import SimulatedEngine
 from fedaction.engines.observed import ObservedEngine, Observer
 from fedaction.evaluation.divergence import Distances
 from fedaction.evaluation.site import EVIDENCE, Evaluation, Kind, Neighbours, Question
-from fedaction.federation.files import hold_folder, make_folder, write_json, write_sealed_json
+from fedaction.federation.files import hold_folder, make_folder, write_sealed_json
 from fedaction.federation.profile import NOTHING, Profile
 from fedaction.federation.progress import Progress
 from fedaction.federation.seeds import numpy_generator
@@ -34,14 +34,15 @@ from fedaction.runs.deploy import INDEX, write_model, write_models
 from fedaction.runs.environment import environment, has_environment
 from fedaction.runs.metrics import MetricsFile, metric_name
 from fedaction.runs.recipe import Recipe
-from fedaction.runs.seal import Seal, SealError
+from fedaction.runs.result import RESULT_FILE
+from fedaction.runs.seal import OF, Seal, SealError
 from fedaction.runs.settle import settle
 from fedaction.runs.snapshots import Snapshots
-from fedaction.runs.standing import EVIDENCE_FILE, UNSEALED, check_begun
+from fedaction.runs.standing import ENVIRONMENT_FILE, EVIDENCE_FILE, UNSEALED, check_begun
 from fedaction.runs.stop import is_last, is_over, is_tested
 from fedaction.server.state import FederationState, Row
 
-OF_THE_END = ("result.json", EVIDENCE_FILE, INDEX, "report.html")
+OF_THE_END = (RESULT_FILE, EVIDENCE_FILE, INDEX, "report.html")
 """What a run that goes on has no more: it was of another last round."""
 
 
@@ -123,15 +124,15 @@ class SingleRun:
 
     def _write_environment(self, state: RunState) -> None:
         """What trains; where all is trained and it was lost, what stands in for it."""
-        path, machine = self.folder / "environment.json", environment(self.assembly.device)
+        path, machine = self.folder / ENVIRONMENT_FILE, environment(self.assembly.device)
         machine["engine"] = self.assembly.engine_name
         if isinstance(self.assembly, Assembly):
             machine["way"] = self.assembly.way.record()
         if self._over(state):
-            if has_environment(path):
+            if has_environment(path, state.seal.word):
                 return
             machine["note"] = "made again after training, perhaps on another machine"
-        write_json(path, machine)
+        write_sealed_json(path, {**machine, OF: state.seal.word})
 
     def engine(self, state: RunState) -> SimulatedEngine:
         """The engine, with what sites keep as a state has it."""
@@ -155,6 +156,8 @@ class SingleRun:
             self._check(state)
         prune(checkpoints, state.round, self.recipe.run.keep_checkpoints)
         seal = self._seal if self._seal.data else replace(self._seal, data=state.seal.data)
+        if state.seal.seed is not None and self._over(state):
+            seal = state.seal  # which no other checkpoint follows
         state = replace(state, federation=state.federation.to(self.assembly.device), seal=seal)
         return state, MetricsFile(table, state.metrics_length)
 
@@ -285,7 +288,7 @@ class SingleRun:
 
     def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
         """The models, and what the report shows besides numbers, by kind and client."""
-        state = self._chosen(state, engine)
+        state = replace(self._chosen(state, engine), seal=state.seal)
         self._profile.begin(str(self.folder), 0)
         with self._profile.section("models"):
             self._write_models(state, engine)
@@ -297,10 +300,12 @@ class SingleRun:
             kind: {report.client: report.evidence[kind] for report in reports if kind in report.evidence}
             for kind in EVIDENCE
         }
-        write_sealed_json(self.folder / EVIDENCE_FILE, {**evidence, "round": state.round})
+        about = {"round": state.round, OF: state.seal.word}
+        write_sealed_json(self.folder / EVIDENCE_FILE, {**evidence, **about})
 
     def _write_models(self, state: RunState, engine: SimulatedEngine) -> None:
         """The model files; a run of real sites has other ones."""
         assert isinstance(self.assembly, Assembly)
         about = {"name": self.recipe.run.name, "round": state.round}
-        write_models(self.folder, self.assembly, state.server, engine.store, self.progress.warn, about)
+        warn, word = self.progress.warn, state.seal.word
+        write_models(self.folder, self.assembly, state.server, engine.store, warn, about, word)

@@ -11,11 +11,16 @@ from typing import Any
 from fedaction.federation.files import read_json, read_sealed_json
 from fedaction.runs.checkpoint import find_fault, list_rounds
 from fedaction.runs.recipe import Recipe, load_recipe
-from fedaction.runs.seal import Seal, SealError
+from fedaction.runs.result import RESULT_FILE
+from fedaction.runs.seal import OF, Seal, SealError
 from fedaction.runs.stop import is_over
 
 EVIDENCE_FILE = "evidence.json"
 """In a run's directory: what its report shows besides numbers, of the round that stands for the run."""
+CONTROLS_FILE = "controls.json"
+"""What stands beside its result, see `runs.controls`."""
+ENVIRONMENT_FILE = "environment.json"
+"""On what it was trained, see `runs.environment`."""
 UNSEALED = "{} is of an older version, which sealed neither seed, data nor metrics: it is taken as it is"
 """What is said of a run without a seal."""
 
@@ -78,11 +83,11 @@ def _parse(record: Mapping[str, Any]) -> Standing:
 
 def describe_seal(standing: Standing) -> dict[str, Any]:
     """What a result says of its run: `read_standing` reads it where checkpoints have gone."""
+    record = standing.seal.record()
+    del record["settings"]
     return {
         "configuration": standing.seal.configuration,
-        "seed": standing.seal.seed,
-        "rounds": standing.seal.rounds,
-        "data": dict(standing.seal.data),
+        **record,
         "round": standing.round,
         "best": list(standing.best),
         "time": standing.time,
@@ -132,36 +137,44 @@ def check_run(home: Path) -> Standing | None:
     recipe = read_part(home)
     standing.seal.check(recipe, home)
     check_metrics(recipe, home, standing)
-    result = home / "result.json"
+    result = home / RESULT_FILE
     if result.exists():
-        told = _read_result(result)
-        if told not in ({}, describe_seal(standing)) or not standing.over(recipe):
+        told = _read_own(result).get("seal")
+        if told != describe_seal(standing) or not standing.over(recipe):
             raise SealError(
-                f"{result} is of an earlier end of this run, which is now at round {standing.round} of "
-                f"{recipe.run.rounds}: `fedaction resume {home}` goes on, and makes it again"
+                f"{result} is of an earlier end of this run, or of another one; this one is now at round "
+                f"{standing.round} of {recipe.run.rounds}: `fedaction resume {home}` goes on, and makes it again"
             )
-    _check_evidence(recipe, home, standing)
+    for name in (EVIDENCE_FILE, CONTROLS_FILE, ENVIRONMENT_FILE):
+        _check_own(recipe, home / name, standing, result.exists() and name == EVIDENCE_FILE)
     return standing
 
 
-def _check_evidence(recipe: Recipe, home: Path, standing: Standing) -> None:
-    """Refuses evidence that is not as it was written, or of another round than the run's result."""
-    path, again = home / EVIDENCE_FILE, f"`fedaction resume {home}` makes it again"
+def find_word(recipe: Recipe, home: Path, data: Mapping[str, str]) -> str:
+    """The word (`Seal.word`) of the run in a directory; where none has begun, of the one that will."""
+    standing = read_standing(home)
+    return standing.seal.word if standing is not None and standing.sealed else Seal.of(recipe, data).word
+
+
+def _check_own(recipe: Recipe, path: Path, standing: Standing, needed: bool) -> None:
+    """Refuses a file that follows from a run, and is not as it was written, of another run, or of another round."""
+    again = f"`fedaction resume {path.parent}` makes it again"
     if not path.exists():
+        if needed:
+            raise SealError(f"{path} is not there: {again}")
         return
-    try:
-        round = read_sealed_json(path).get("round")
-    except ValueError as error:
-        raise SealError(f"{error}: {again}") from None
+    record = _read_own(path)
+    if record.get(OF, standing.seal.word) != standing.seal.word:  # versions before did not say
+        raise SealError(f"{path} is of another run: {again}")
     chosen = standing.chosen(recipe)
-    if round is not None and round != chosen:
-        raise SealError(f"{path} is of round {round}, but the run's is {chosen}: {again}")
+    if record.get("round") not in (None, chosen):
+        raise SealError(f"{path} is of round {record['round']}, but the run's is {chosen}: {again}")
 
 
-def _read_result(path: Path) -> dict[str, Any]:
-    """The seal in a result; empty: it has none. A result that is not as it was written is refused."""
+def _read_own(path: Path) -> dict[str, Any]:
+    """A sealed JSON file of a run; one that is not as it was written is refused."""
     try:
-        return read_sealed_json(path).get("seal") or {}
+        return read_sealed_json(path)
     except ValueError as error:
         raise SealError(f"{error}: `fedaction resume {path.parent}` makes it again") from None
 

@@ -21,7 +21,6 @@ from fedaction.evaluation.controls import Simple
 from fedaction.federation.files import (
     lock_folder,
     make_folder,
-    read_json,
     read_sealed_json,
     remove_partial,
     write_atomically,
@@ -41,8 +40,16 @@ from fedaction.runs.metrics import Row, metric_name, read_rows, read_seconds, re
 from fedaction.runs.ready import check_ready
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.result import RESULT_FILE
+from fedaction.runs.seal import OF
 from fedaction.runs.single import SingleRun
-from fedaction.runs.standing import EVIDENCE_FILE, check_begun, describe_seal, read_standing
+from fedaction.runs.standing import (
+    ENVIRONMENT_FILE,
+    EVIDENCE_FILE,
+    check_begun,
+    describe_seal,
+    find_word,
+    read_standing,
+)
 
 METRIC = "accuracy"
 
@@ -194,13 +201,14 @@ def run_study(
             part = recipe.only(method, seed)
             if home != folder:
                 write_atomically(home / "recipe.toml", to_toml(part.flat()).encode())
-            controls, training = home in splits and not has_controls(home), not _done(part, home)
+            word = find_word(part, home, data)
+            controls, training = home in splits and not has_controls(home, word), not _done(part, home)
             if (controls or training) and recipe.source.per_seed and seed != loaded:
                 with profile.section("data"):
                     clients, loaded = load_clients(part, progress), seed
             if controls:
                 with profile.section("controls"):
-                    write_controls(recipe, clients, home, progress)
+                    write_controls(recipe, clients, home, progress, word)
             if training:
                 SingleRun(part, clients, home, progress, callbacks, data, profile).execute()
             _warn_of_clock(home, progress)
@@ -220,19 +228,20 @@ def _done(recipe: Recipe, home: Path) -> bool:
     if standing is None or not standing.over(recipe) or not list_rounds(home / "checkpoints"):
         return False
     fault = find_fault(home / "metrics.jsonl", standing.metrics_length, standing.metrics_sha256, whole=True)
-    if fault or not has_environment(home / "environment.json"):
+    word = standing.seal.word if standing.sealed else ""
+    if fault or not has_environment(home / ENVIRONMENT_FILE, word):
         return False
     chosen = standing.chosen(recipe)
-    return _evidence_round(home) in (None, chosen) and has_models(home, chosen)
+    return _has_evidence(home, chosen, word) and has_models(home, chosen, word)
 
 
-def _evidence_round(home: Path) -> int | None:
-    """The round that the evidence is of; None: of an older version, which did not say; -1: there is none."""
+def _has_evidence(home: Path, round: int, word: str) -> bool:
+    """Whether there is evidence of a round, and of the run with this word; older versions said neither."""
     try:
-        round = read_sealed_json(home / EVIDENCE_FILE).get("round")
-        return None if round is None else int(round)
-    except (OSError, ValueError, TypeError, OverflowError):
-        return -1
+        evidence = read_sealed_json(home / EVIDENCE_FILE)
+    except (OSError, ValueError):
+        return False
+    return evidence.get("round") in (None, round) and (not word or evidence.get(OF, word) == word)
 
 
 def _warn_of_clock(home: Path, progress: Progress) -> None:
@@ -287,7 +296,7 @@ def summary(recipe: Recipe, home: Path) -> RunResult:
     seen = {client: v for client, v in clients.items() if v is not None and client != recipe.run.unseen}
     n = {client: own.n for client, own in scores.items()}
     scored = [own for client, own in scores.items() if client != recipe.run.unseen]
-    machine = read_json(home / "environment.json")
+    machine = read_sealed_json(home / ENVIRONMENT_FILE)
     standing = read_standing(home)
     return {
         "run": str(home),
