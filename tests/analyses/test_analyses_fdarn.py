@@ -161,6 +161,10 @@ def test_the_servers_discriminator_is_asked_about_test_samples(run, done):
         assert found[subspace] == pytest.approx({m: statistics.fmean(s) for m, s in shares.items()}, abs=1e-4)
     rows = done.records["discriminator"]["table"]["rows"]
     assert [row[0].partition(",")[0] for row in rows[-2:]] == ["recognised after averaging"] * 2
+    for client in fdarn.assembly.clients.values():
+        client.train.x.fill_(torch.nan)  # it must not be asked about these
+    for subspace, own in modalities._averaged(fdarn).items():
+        assert {m: share for m, share in own.items() if m} == pytest.approx(found[subspace], abs=1e-4)
 
 
 def test_the_discriminators_curves_are_means_over_clients_and_seeds(run, done):

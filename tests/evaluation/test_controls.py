@@ -52,6 +52,23 @@ def test_its_answers_are_those_of_the_primal_equations(monkeypatch):
     assert score_ridge(client(train, test)).accuracy == float((answer == test.y).double().mean())
 
 
+def test_the_penalty_is_the_one_that_held_out_samples_like_best():
+    """By hand, in the primal equations; of equals the largest."""
+    train, fold = vectors(60, 0.3, 0), torch.arange(60) // 3 % 5
+    x, targets = train.x.double(), torch.nn.functional.one_hot(train.y).double()
+    right = dict.fromkeys(controls.PENALTIES, 0)
+    for held in range(5):
+        own, other = x[fold != held], x[fold == held]
+        mean, centre = own.mean(0), targets[fold != held].mean(0)
+        size = ((own - mean) ** 2).sum(1).mean() * torch.eye(20, dtype=x.dtype)
+        slope = (own - mean).T @ (targets[fold != held] - centre)
+        for penalty in right:
+            weights = torch.linalg.solve((own - mean).T @ (own - mean) + penalty * size, slope)
+            right[penalty] += int((((other - mean) @ weights).add(centre).argmax(1) == train.y[fold == held]).sum())
+    best = max(penalty for penalty, count in right.items() if count == max(right.values()))
+    assert controls.choose_penalty(x @ x.T, targets, fold) == best and min(right.values()) < max(right.values())
+
+
 def test_the_penalty_is_chosen_by_whole_people(monkeypatch):
     """No person is on both sides of a fold, and every person is held out once."""
     folds = list[torch.Tensor]()

@@ -173,7 +173,7 @@ def test_values_are_those_of_the_runs(made):
 
 
 def test_tables_have_controls_and_warnings(made):
-    """Of each split on which runs show their accuracy; an unseen client's is not the runs' own."""
+    """Of each split on which runs show their accuracy; of unseen clients, of the tests that rows are means over."""
     notes = {name: document["notes"] for name, document in made[1].items()}
     few = f"Fewer than 50 test samples: {STAGE[0]} (7), {STAGE[1]} (7), {STAGE[2]} (7) and 2 more."
     for name in ("fsar/table1", "fsar/table3", "fsar/fig2"):
@@ -182,7 +182,10 @@ def test_tables_have_controls_and_warnings(made):
     assert "alpha=1 beta=" in close  # rows, not methods: five of them are FSAR
     pairs = [note for note in notes["fsar/fig9"] if note.startswith("Fewer than 50 test samples")]
     assert len(pairs) == 2 and not any("On the same split" in note for note in notes["fsar/fig9"])
-    assert not any("Fewer than 50" in note or "same split" in note for note in notes["fsar/table2"])
+    unseen = [note for note in notes["fsar/table2"] if "On the same tests" in note]
+    assert len(unseen) == 3 and all(f"{name} " in unseen[1] for name in STAGE) and few in notes["fsar/table2"]
+    floor = next(note for note in notes["fsar/table1"] if "On the same split, a ridge" in note)
+    assert floor.replace("split", "tests") in unseen  # each of the five is unseen once
 
 
 def test_values_of_modalities_are_means_over_their_clients(made):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, Generic
 
+from fedaction.evaluation.accuracy import interval_of_clients
 from fedaction.evaluation.controls import Simple
 from fedaction.methods import METHODS
 from fedaction.papers.cells import Draft, ItemCell, Workbench
@@ -123,8 +126,10 @@ def _note_data(draft: Draft[Any], data: str, cells: Sequence[ItemCell]) -> list[
     by_split: list[tuple[object, list[ItemCell]]] = []
     for cell in cells:
         recipe = cell.runs[0].recipe
-        if METHODS[recipe.run.method].overrides("task") or recipe.run.unseen:
+        if METHODS[recipe.run.method].overrides("task"):
             return []  # what is shown is not the accuracy of these runs
+        if recipe.run.unseen:
+            return _note_unseen(draft, cells)
         split = (recipe.run.data, recipe.run.data_seed, recipe.source)
         same = next((own for known, own in by_split if known == split), None)
         if same is None:
@@ -138,19 +143,50 @@ def _note_data(draft: Draft[Any], data: str, cells: Sequence[ItemCell]) -> list[
 
 def _note_split(draft: Draft[Any], data: str, cells: Sequence[ItemCell]) -> list[str]:
     """The commonest class, a ridge classifier, how uncertain the test is; then what `runs.judge` warns of."""
-    words = {"majority": "always the commonest class", "ridge": "a ridge classifier on the input"}
     place = f"On the split of {data}" if data else "On the same split"
     controls = draft.bench.controls(cells[0].runs[0].recipe)
-    notes = [
-        f"{place}, {words[name]}: {100 * result['mean']:.1f} % on the mean over clients "
-        f"({', '.join(f'{client} {100 * value:.1f}' for client, value in result['clients'].items())})."
-        for name, result in controls.items()
-    ]
     intervals = [cell.runs[0].result["interval"] for cell in cells]
-    widths = [50 * (high - low) for low, high in filter(None, intervals)]
-    if widths:
-        notes.append(f"{place}, other test samples would move a mean by up to {max(widths):.1f} points (95 %).")
-    return notes + _warn(cells, controls)
+    return [*_say_floor(place, controls, intervals), *_warn(cells, controls)]
+
+
+_FLOOR: dict[Simple, str] = {"majority": "always the commonest class", "ridge": "a ridge classifier on the input"}
+
+
+def _say_floor(
+    place: str, controls: Mapping[Simple, ControlResult], intervals: Iterable[tuple[float, float] | None]
+) -> Iterator[str]:
+    for name, result in controls.items():
+        parts = ", ".join(f"{client} {100 * value:.1f}" for client, value in result["clients"].items())
+        yield f"{place}, {_FLOOR[name]}: {100 * result['mean']:.1f} % on the mean over clients ({parts})."
+    if widths := [50 * (high - low) for low, high in filter(None, intervals)]:
+        yield f"{place}, other test samples would move a mean by up to {max(widths):.1f} points (95 %)."
+
+
+def _note_unseen(draft: Draft[Any], cells: Sequence[ItemCell]) -> list[str]:
+    """The same of a table in which each value is of a client that takes no part in its run."""
+    recipe = cells[0].runs[0].recipe
+    whole = draft.bench.controls(replace(recipe, run=recipe.run.model_copy(update={"unseen": ""})))
+    shown = {cell.client for cell in cells}
+    controls: dict[Simple, ControlResult] = {}
+    for name, found in whole.items():
+        clients = {client: value for client, value in found["clients"].items() if client in shown}
+        controls[name] = {"mean": fmean(clients.values()), "clients": clients}
+    rows: dict[str, list[ItemCell]] = {}
+    for cell in cells:
+        rows.setdefault(cell.runs[0].label, []).append(cell)
+    results = {label: _sum_up_unseen(own) for label, own in rows.items()}
+    warnings = judge_runs([(label, result, {"controls": controls}) for label, result in results.items()])
+    return [*_say_floor("On the same tests", controls, [own["interval"] for own in results.values()]), *warnings]
+
+
+def _sum_up_unseen(cells: Sequence[ItemCell]) -> dict[str, Any]:
+    """Of a row, what `judge_runs` reads of a result."""
+    accuracies = {cell.client: fmean(run.result["clients"][cell.client] or 0 for run in cell.runs) for cell in cells}
+    runs = {cell.client: cell.runs[0].result for cell in cells}
+    n = {client: result["n"][client] for client, result in runs.items() if client in result["n"]}
+    never = {client: result["never"].get(client, []) for client, result in runs.items()}
+    interval = interval_of_clients(accuracies, n, {})
+    return {"mean": fmean(accuracies.values()), "interval": interval, "n": n, "never": never}
 
 
 def _warn(cells: Sequence[ItemCell], controls: Mapping[Simple, ControlResult]) -> list[str]:
