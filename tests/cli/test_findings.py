@@ -24,7 +24,7 @@ from fedaction.data.store import StoreWriter
 from fedaction.federation.settings import RecipeError
 from fedaction.runs.recipe import load_recipe
 from tests.cli.kit import RECIPE, write_kit
-from tests.cli.test_bad_inputs import refused
+from tests.cli.test_bad_inputs import end_after, refused
 from tests.data.signals.made import phone_csv
 
 
@@ -253,6 +253,13 @@ def test_a_recipe_without_an_end_is_not_shown(work, options):
     for name in ("pipe.toml", "endless.toml"):
         assert f"{name} is not a file" in refused(fedaction("recipes", name, *options))
     assert not (work / "mine.toml").exists()
+
+
+def test_the_list_of_recipes_waits_for_no_pipe(work):
+    (work / "recipes").mkdir()
+    os.mkfifo(work / "recipes" / "a.toml")
+    with end_after(20):
+        assert fedaction("recipes").exit_code == 0
 
 
 @pytest.mark.parametrize("number", ["9" * 10, "9" * 5000])
