@@ -344,7 +344,7 @@ def test_names_are_data(kit, work, command, name):
     assert content(work, kit) == before
 
 
-WRITTEN = [(command, place) for command in OUTPUTS for place in PLACES if (command, place) != ("report", "a file")]
+WRITTEN = [(command, place) for command in OUTPUTS for place in PLACES]
 
 
 @pytest.mark.parametrize(("command", "place"), rows(*WRITTEN, share=4))

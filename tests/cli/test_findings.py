@@ -149,6 +149,34 @@ def test_limits_are_raised_by_the_environment(monkeypatch):
     assert made == [10_000_500]
 
 
+def test_a_wrong_limit_is_not_the_files_fault(work, kit, monkeypatch):
+    monkeypatch.setenv("FEDACTION_LIMITS", "much")
+    assert refused(fedaction("run", kit / "small.toml")).startswith("error: FEDACTION_LIMITS = 'much' in the environ")
+
+
+# What is there already
+
+
+@pytest.mark.parametrize("name", ["result.json", "recipe.toml", "metrics.jsonl", "", "notes.txt"])
+def test_a_report_takes_the_place_of_no_other_file(work, kit, name):
+    run = shutil.copytree(kit / "run", work / "run")
+    (run / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert "exists and is no report" in refused(fedaction("report", kit / "run", "--out", run / name))
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert fedaction("report", kit / "run", "--out", run / "report.html").exit_code == 0
+
+
+def test_a_test_takes_the_place_of_no_other_result(work, kit):
+    run = shutil.copytree(kit / "run", work / "run")
+    before = (run / "result.json").read_bytes()
+    tested = ("evaluate", kit / "run", "--on", kit / "store", "--out")
+    assert "is the directory of something else" in refused(fedaction(*tested, run))
+    assert (run / "result.json").read_bytes() == before
+    for _ in range(2):  # again, over its own
+        assert fedaction(*tested, work / "tested").exit_code == 0
+
+
 # F12: what is too long or too deep, also on a command line
 
 

@@ -44,7 +44,10 @@ def open_atomically(path: Path) -> Generator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(beside, path)
+            try:
+                os.replace(beside, path)
+            except OSError as error:  # which names the file beside it first, and nobody knows that
+                raise OSError(error.errno, error.strerror, str(path)) if error.errno else error from None
     finally:
         beside.unlink(missing_ok=True)
 

@@ -122,7 +122,9 @@ def refuse_damage(where: object, what: str, kind: type[ValueError] = ValueError)
         yield
     except Exception as error:
         text = str(error)
-        if isinstance(error, kind) and (str(where) in text or text.startswith(LIMITS)):
+        if text.startswith(LIMITS) and isinstance(error, ValueError):  # it is not the file's fault
+            raise kind(text) from None
+        if isinstance(error, kind) and str(where) in text:
             if len(text) <= _LONGEST_MESSAGE and text.isprintable():
                 raise
             raise kind(shorten(text, _LONGEST_MESSAGE)) from None
