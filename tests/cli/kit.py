@@ -78,7 +78,9 @@ def write_kit(folder: Path) -> Path:
     save_model(folder / "video.safetensors", filled(ResNet3D(18, 3, 2)), card)
     (folder / "small.toml").write_text(RECIPE.format(store=folder / "store"))
     (folder / "distil.toml").write_text(DISTIL.format(arrays=folder / "arrays"))
-    app(["run", str(folder / "small.toml"), "--out", str(folder / "run")], standalone_mode=False)
+    for command in (["run", str(folder / "small.toml"), "--profile", "--out"], ["analyse"]):
+        names = ["curves"] if command == ["analyse"] else []
+        app([*command, str(folder / "run"), *names], standalone_mode=False)
     return folder
 
 

@@ -344,7 +344,7 @@ def test_names_are_data(kit, work, command, name):
     assert content(work, kit) == before
 
 
-WRITTEN = [(command, place) for command in OUTPUTS for place in PLACES if (command, place) != ("report", "a file")]
+WRITTEN = [(command, place) for command in OUTPUTS for place in PLACES]
 
 
 @pytest.mark.parametrize(("command", "place"), rows(*WRITTEN, share=4))
@@ -389,6 +389,9 @@ FILES = (
     "evidence.json",
     "metrics.jsonl",
     "clock.jsonl",
+    "profile.json",
+    "analyses/curves.json",
+    "analyses/curves.svg",
     "model.safetensors",
     "checkpoints/round-000002.json",
     "checkpoints/round-000002.safetensors",
@@ -426,6 +429,8 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "latin": lambda path: path.write_bytes('{"run": "Müller"}\n'.encode("latin-1")),
     "folder": lambda path: (path.unlink(), path.mkdir()),
     "loop": lambda path: (path.unlink(), path.symlink_to(path.name)),
+    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "device": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
     "other types": _edit(lambda value: value.update(dict.fromkeys(value, "x"))),
     "lists": _edit(lambda value: value.update({key: [1] for key in value})),
     "nothing": _edit(lambda value: value.update(dict.fromkeys(value))),
@@ -451,6 +456,36 @@ def test_a_damaged_file_of_a_run_is_repaired_refused_or_not_needed(kit, work, co
     result = fedaction(*fill(READERS[command], kit, "@", ""))
     if result.exit_code != 0:
         refused(result)
+
+
+WAITED = [
+    ("report", "recipe.toml"),
+    ("report", "environment.json"),
+    ("report", "profile.json"),
+    ("report", "analyses/curves.svg"),
+    ("compare", "clock.jsonl"),
+    ("resume", "clock.jsonl"),
+    ("analyse", "checkpoints/round-000002.safetensors"),
+]
+
+
+@pytest.mark.parametrize(("command", "file"), WAITED)
+@pytest.mark.parametrize("how", ["pipe", "device"])
+def test_a_pipe_or_a_device_among_a_runs_files_is_not_waited_for(kit, work, command, file, how):
+    shutil.copytree(kit / "run", work / "run")
+    DAMAGE[how](work / "run" / file)
+    with end_after(20):
+        result = fedaction(*fill(READERS[command], kit, "@", ""))
+    if result.exit_code != 0:
+        refused(result)
+
+
+@pytest.mark.parametrize("name", ["status.json", "serve.json"])
+def test_a_pipe_among_a_served_runs_files_is_refused(work, name):
+    (work / "served").mkdir()
+    (work / "served" / "sites.json").write_text("{}")
+    os.mkfifo(work / "served" / name)
+    assert f"{name} is not a file" in refused(fedaction("status", "served"))
 
 
 # The findings, each by itself

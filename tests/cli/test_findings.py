@@ -25,7 +25,7 @@ from fedaction.data.store import StoreWriter
 from fedaction.federation.settings import RecipeError
 from fedaction.runs.recipe import load_recipe
 from tests.cli.kit import RECIPE, write_kit
-from tests.cli.test_bad_inputs import refused
+from tests.cli.test_bad_inputs import end_after, refused
 from tests.data.signals.made import phone_csv
 
 
@@ -150,6 +150,34 @@ def test_limits_are_raised_by_the_environment(monkeypatch):
     assert made == [10_000_500]
 
 
+def test_a_wrong_limit_is_not_the_files_fault(work, kit, monkeypatch):
+    monkeypatch.setenv("FEDACTION_LIMITS", "much")
+    assert refused(fedaction("run", kit / "small.toml")).startswith("error: FEDACTION_LIMITS = 'much' in the environ")
+
+
+# What is there already
+
+
+@pytest.mark.parametrize("name", ["result.json", "recipe.toml", "metrics.jsonl", "", "notes.txt"])
+def test_a_report_takes_the_place_of_no_other_file(work, kit, name):
+    run = shutil.copytree(kit / "run", work / "run")
+    (run / "notes.txt").write_text("mine")
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert "exists and is no report" in refused(fedaction("report", kit / "run", "--out", run / name))
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert fedaction("report", kit / "run", "--out", run / "report.html").exit_code == 0
+
+
+def test_a_test_takes_the_place_of_no_other_result(work, kit):
+    run = shutil.copytree(kit / "run", work / "run")
+    before = (run / "result.json").read_bytes()
+    tested = ("evaluate", kit / "run", "--on", kit / "store", "--out")
+    assert "is the directory of something else" in refused(fedaction(*tested, run))
+    assert (run / "result.json").read_bytes() == before
+    for _ in range(2):  # again, over its own
+        assert fedaction(*tested, work / "tested").exit_code == 0
+
+
 # F12: what is too long or too deep, also on a command line
 
 
@@ -254,6 +282,13 @@ def test_a_recipe_without_an_end_is_not_shown(work, options):
     for name in ("pipe.toml", "endless.toml"):
         assert f"{name} is not a file" in refused(fedaction("recipes", name, *options))
     assert not (work / "mine.toml").exists()
+
+
+def test_the_list_of_recipes_waits_for_no_pipe(work):
+    (work / "recipes").mkdir()
+    os.mkfifo(work / "recipes" / "a.toml")
+    with end_after(20):
+        assert fedaction("recipes").exit_code == 0
 
 
 @pytest.mark.parametrize("number", ["9" * 10, "9" * 5000])

@@ -107,7 +107,7 @@ def test_a_large_file_may_unpack_to_more(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("FEDACTION_LIMITS", "100")
     assert inspect(tmp_path / "b.npz").samples == 4
     monkeypatch.setenv("FEDACTION_LIMITS", "much")
-    with pytest.raises(ValueError, match="FEDACTION_LIMITS = 'much' in the environment must be a number from 1"):
+    with pytest.raises(ValueError, match=r"^FEDACTION_LIMITS = 'much' in the environment must be a number from 1"):
         inspect(tmp_path / "b.npz")
 
 

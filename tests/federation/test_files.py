@@ -54,6 +54,13 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
+def test_an_error_names_the_file_and_not_what_it_was_called_before(tmp_path):
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(IsADirectoryError) as found:
+        write_atomically(tmp_path / "report.html", b"new")
+    assert found.value.filename == str(tmp_path / "report.html")
+
+
 def test_what_killed_writers_left_is_cleared(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / ".best.json.123.part").write_text("half")

@@ -135,6 +135,8 @@ def test_the_command(tmp_path: Path):
     ("arguments", "words"),
     [
         (["--shares", "0,1"], "shares must be above 0 and at most 1"),
+        (["--shares", "0.5,0.50000001"], "shares must differ in their first six digits"),
+        (["--shares", "1", "--lr", "nan,0.1"], "two or more unlike numbers above 0"),
         (["--shares", "a"], "--shares takes numbers with commas between"),
         (["--sites", "1"], "a federation has two sites or more"),
         (["--sites", "2.5"], "--sites takes whole numbers"),

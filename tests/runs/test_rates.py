@@ -1,6 +1,7 @@
 """Learning rates chosen on training people."""
 
 import json
+import math
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -53,7 +54,9 @@ def test_what_is_said_of_a_choice():
     assert clear["best"] == 0.02 and clear["warnings"] == []
 
 
-@pytest.mark.parametrize("rates", [(0.1,), (0.1, 0.1), (0.0, 0.1)])
+@pytest.mark.parametrize(
+    "rates", [(0.1,), (0.1, 0.1), (0.0, 0.1), (0.1, math.nan), (0.1, math.inf), (0.1, 0.1 + 1e-9)]
+)
 def test_there_must_be_something_to_choose_from(tmp_path: Path, rates: tuple[float, ...]):
     with pytest.raises(RecipeError, match="two or more unlike numbers above 0"):
         choose_rate(parse_recipe(KEYS), rates, tmp_path / "none")

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedaction.data.store import StoreWriter
 from fedaction.federation.files import read_sealed_json, write_sealed_json
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import derive
+from fedaction.runs.metrics import read_seconds, write_seconds
 from fedaction.runs.recipe import load_recipe
 from fedaction.runs.study import extend, run_study
 from fedaction.serve.network import find_model
@@ -398,6 +400,48 @@ def test_seconds_that_are_lost_are_said_to_be(done):
     (done / "clock.jsonl").unlink()
     assert "clock.jsonl lacks 4 of 4 rounds: what they took is not known" in accept("resume", done)
     assert "compare at equal rounds or epochs" in refuse("compare", done, "--at", "time")
+
+
+def change_clock(text: str, old: str, new: str | Callable[[re.Match[str]], str]) -> str:
+    line, *rest = text.splitlines(keepends=True)
+    return "".join([re.sub(old, new, line), *rest])
+
+
+def next_digit(match: re.Match[str]) -> str:
+    return match[1] + str((int(match[2]) + 1) % 10)
+
+
+CLOCKS = {
+    "shortened": lambda text: "".join(text.splitlines(keepends=True)[:2]),
+    "altered": lambda text: change_clock(text, r'("train": \d+\.)(\d)', next_digit),
+    "without end": lambda text: change_clock(text, r": \d+\.\d+(e-\d+)?", ": 1e999"),
+    "not a number": lambda text: change_clock(text, r": \d+\.\d+(e-\d+)?", ": NaN"),
+    "negative": lambda text: change_clock(text, r'("train": )', r"\g<1>-"),
+}
+
+
+@pytest.mark.parametrize("how", CLOCKS)
+def test_a_clock_that_is_not_whole_is_no_measure(done, how):
+    """What is left would be a shorter time: a comparison at equal times would be another one."""
+    clock = done / "clock.jsonl"
+    accept("compare", done, "--at", "time")
+    before = clock.read_text()
+    clock.write_text(CLOCKS[how](before))
+    assert clock.read_text() != before
+    assert "compare at equal rounds or epochs" in refuse("compare", done, "--at", "time")
+    accept("report", done)
+    accept("compare", done)
+    assert re.search(r"clock.jsonl lacks [12] of 4 rounds", accept("resume", done))
+
+
+def test_a_clock_goes_on_after_half_a_line(tmp_path):
+    clock = tmp_path / "clock.jsonl"
+    write_seconds(clock, 1, 0.25, 0.5)
+    with clock.open("a") as file:
+        file.write('{"round": 2, "tr')  # a disk that was full
+    for round in (2, 3):
+        write_seconds(clock, round, 0.5, 1.0)
+    assert read_seconds(clock, "train") == {1: 0.25, 2: 0.5, 3: 0.5}
 
 
 # F5: other data

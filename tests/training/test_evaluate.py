@@ -18,6 +18,7 @@ from fedaction.data.clips.clips import digest_of
 from fedaction.data.clips.window import window_of
 from fedaction.data.samples import Examples, in_memory
 from fedaction.evaluation.knn import knn_accuracy
+from fedaction.federation.files import hash_file
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import generator, numpy_generator
 from fedaction.federation.settings import RecipeError
@@ -29,7 +30,6 @@ from fedaction.training.distil import run_distil
 from fedaction.training.evaluate import Backbones, EvaluateResult, run_evaluate, splits_of
 from fedaction.training.evaluate_recipe import EvaluateRecipe, parse_evaluate_recipe
 from fedaction.training.protocols import Features, Protocols, noise_on, score
-from fedaction.training.teacher import file_digest
 from tests.training.distilling import recipe_of
 
 CLASSES = ("red", "green", "blue")
@@ -144,7 +144,7 @@ def test_a_result_says_what_it_is_of_and_is_the_same_twice(arrays, trained, tmp_
     network = load_model(trained)[0]
     assert network.classifier is not None
     heads = sum(weight.numel() for weight in network.classifier.parameters())
-    assert result["model"]["sha256"] == file_digest(Path(trained))
+    assert result["model"]["sha256"] == hash_file(Path(trained))
     assert result["model"]["parameters"] == sum(weight.numel() for weight in network.parameters()) - heads
     assert result["data"]["sha256"] == digest_of(data) and result["data"]["recordings"] == [24, 24]
     assert result["recipe"]["seeds"] == (3,) and list(result["seeds"]) == ["3"]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedaction.analyses.study import NotApplicable, Study
 from fedaction.data.layout import Layout
 from fedaction.evaluation.topology import between, drift, similarities
 from fedaction.federation.order import natural_key
+from fedaction.federation.outside import check_size
 from fedaction.methods import title_of
 
 Graphs = dict[str, dict[str, Tensor]]
@@ -92,6 +94,7 @@ def read_snapshots(folder: Path) -> dict[int, Graphs]:
         if not match:
             continue
         try:
+            check_size(path, sys.maxsize)
             tensors = load_file(path)
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
             raise ValueError(f"{path} cannot be read: {error}; remove it, and analyse without it") from None

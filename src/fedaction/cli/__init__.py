@@ -195,8 +195,10 @@ def report(
     to: Annotated[Path | None, typer.Option("--out", help="Where to write it; default: DIR/report.html.")] = None,
 ) -> None:
     """Write a run's report: one HTML file that opens offline."""
-    from fedaction.report import write_report
+    from fedaction.report import is_report, write_report
 
+    if to is not None and to.exists() and not is_report(to):
+        raise fail(f"{to} exists and is no report; choose another --out")
     say(str(load(write_report, folder, to)))
 
 

@@ -112,6 +112,8 @@ def _score(
     from fedaction.serve.score import score_network
 
     with err.status("testing") as status, exit_on_refusal():
+        if folder is not None:
+            _refuse_other(folder)
         for place in on:
             refuse_pipe(place)
         path = find_model(model, client)
@@ -130,6 +132,18 @@ def _score(
         warn(f"left out: {item['file']}: {item['error']}")
     if result["broken"]:
         raise typer.Exit(1)
+
+
+def _refuse_other(folder: Path) -> None:
+    """Refuses the directory of something else, whose result would be lost."""
+    from fedaction.federation.files import read_json
+    from fedaction.training.folders import RECORD
+
+    result = folder / "result.json"
+    before = read_json(result) if result.exists() else {"broken": []}
+    own = isinstance(before, dict) and "broken" in before
+    if not own or any((folder / name).exists() for name in ("recipe.toml", RECORD)):
+        raise ValueError(f"{folder} is the directory of something else; choose another --out")
 
 
 def _show_score(path: Path, result: ScoreResult) -> None:

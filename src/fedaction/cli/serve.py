@@ -313,7 +313,7 @@ def follow(path: Path) -> Iterator[list[dict[str, Any]]]:
     place = path.stat().st_size if path.exists() else 0
     while True:
         lines: list[dict[str, Any]] = []
-        if path.exists():
+        if path.is_file():
             with path.open("rb") as file:
                 file.seek(place)
                 content = file.read()

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO, cast
 
 from filelock import FileLock, Timeout
 
-from fedaction.federation.outside import parse_json, read_text
+from fedaction.federation.outside import check_size, parse_json, read_text
 from fedaction.federation.processes import has_ended, refuse_in_import
 
 try:
@@ -43,7 +44,10 @@ def open_atomically(path: Path) -> Generator[BinaryIO]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(beside, path)
+            try:
+                os.replace(beside, path)
+            except OSError as error:  # which names the file beside it first, and nobody knows that
+                raise OSError(error.errno, error.strerror, str(path)) if error.errno else error from None
     finally:
         beside.unlink(missing_ok=True)
 
@@ -223,6 +227,13 @@ def _hash(value: Mapping[str, Any]) -> str:
 def read_json(path: Path) -> Any:
     """A JSON file's value; a broken file is an error that names it."""
     return parse_json(read_text(path, _MOST_OWN), path)
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file."""
+    check_size(path, sys.maxsize)  # of any size, but a file
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import stat
+import sys
 import tomllib
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -77,6 +78,12 @@ def check_size(path: Path, most: int, kind: type[ValueError] = ValueError) -> in
     return status.st_size
 
 
+def read_file(path: Path, most: int = sys.maxsize, kind: type[ValueError] = ValueError) -> bytes:
+    """The bytes of a file; more than `most` are refused, and whatever is no file (a pipe would never end)."""
+    check_size(path, most, kind)
+    return path.read_bytes()
+
+
 def most_unpacked(path: Path) -> int:
     """Bytes that a file may unpack to, before FEDACTION_LIMITS."""
     return max(UNPACKED, UNPACKED_TIMES * path.stat().st_size)
@@ -115,7 +122,9 @@ def refuse_damage(where: object, what: str, kind: type[ValueError] = ValueError)
         yield
     except Exception as error:
         text = str(error)
-        if isinstance(error, kind) and (str(where) in text or text.startswith(LIMITS)):
+        if text.startswith(LIMITS) and isinstance(error, ValueError):  # it is not the file's fault
+            raise kind(text) from None
+        if isinstance(error, kind) and str(where) in text:
             if len(text) <= _LONGEST_MESSAGE and text.isprintable():
                 raise
             raise kind(shorten(text, _LONGEST_MESSAGE)) from None
@@ -128,9 +137,9 @@ def refuse_damage(where: object, what: str, kind: type[ValueError] = ValueError)
 
 def read_text(path: Path, most: int, kind: type[ValueError] = ValueError) -> str:
     """A text file in UTF-8, without its byte order mark."""
-    check_size(path, most, kind)
+    content = read_file(path, most, kind)
     with refuse_damage(path, "text in UTF-8", kind):
-        return path.read_bytes().decode("utf-8-sig")
+        return content.decode("utf-8-sig")
 
 
 def parse_json(text: str | bytes, where: object, kind: type[ValueError] = ValueError) -> Any:

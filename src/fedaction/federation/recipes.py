@@ -9,6 +9,7 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedaction.federation.outside import MOST_SETTINGS, check_size
 from fedaction.federation.settings import RecipeError
 
 PACKAGED = Path(__file__).parents[1] / "recipes"
@@ -67,7 +68,8 @@ def _nearest_recipes(word: str, names: list[str]) -> list[str]:
 def _first_line(path: Path) -> str:
     """What a recipe says of itself; nothing where it cannot be read."""
     try:
+        check_size(path, MOST_SETTINGS)
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.readline(500).lstrip("# ").rstrip()
-    except OSError:
+    except (OSError, ValueError):
         return ""

@@ -17,6 +17,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, cast, get_type_hints
 
@@ -28,7 +31,7 @@ from torch import Tensor, nn
 
 from fedaction.data.inputs import Input, clip_input
 from fedaction.federation.files import write_atomically
-from fedaction.federation.outside import parse_json, refuse_damage
+from fedaction.federation.outside import check_size, parse_json, refuse_damage
 from fedaction.federation.seeds import generator
 from fedaction.models.program import MOST_CHARACTERS, Graph, Program, ProgramError, record
 from fedaction.models.resnet3d import ResNet3D
@@ -172,8 +175,17 @@ def _order(blob: bytes) -> bytes:
 
 def read_card(path: str | Path) -> tuple[Card, dict[str, Any] | None]:
     """A model file's card and the arguments of a 3D ResNet, None of others; its tensors are not read."""
-    with refuse_damage(path, "a .safetensors file", ModelFileError), safe_open(path, "pt") as file:
+    with _open(path) as file:
         return _metadata(path, file.metadata())
+
+
+@contextmanager
+def _open(path: str | Path) -> Generator[Any]:
+    """A .safetensors file; whatever goes wrong with it in the block is a ModelFileError."""
+    with refuse_damage(path, "a .safetensors file", ModelFileError):
+        check_size(Path(path), sys.maxsize, ModelFileError)  # of any size, but a file
+        with safe_open(path, "pt") as file:
+            yield file
 
 
 def describe_resnet(path: str | Path) -> str:
@@ -198,7 +210,7 @@ def shape_resnet(text: str, origin: str) -> tuple[ResNet3D, Card]:
 
 def load_model(path: str | Path) -> tuple[ResNet3D | Program, Card]:
     """A model file's network and card; anything wrong with the file is a ModelFileError."""
-    with refuse_damage(path, "a .safetensors file", ModelFileError), safe_open(path, "pt") as file:
+    with _open(path) as file:
         card, arguments = _metadata(path, file.metadata())
         network = _program(path, file, card) if arguments is None else _resnet(path, file, arguments)
     return network.eval(), card

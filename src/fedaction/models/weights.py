@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedaction.federation.outside import check_amount, most_unpacked, refuse_damage, shorten
+from fedaction.federation.outside import check_amount, check_size, most_unpacked, refuse_damage, shorten
 
 _PREFIXES = ("module.", "backbone.", "model.", "network.")
 _INSIDE = ("state_dict", "model_state_dict", "model_state", "model", "network")
@@ -95,6 +96,7 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if path.suffix == ".safetensors":
         with refuse_damage(path, "a .safetensors file", WeightsError):
+            check_size(path, sys.maxsize, WeightsError)
             return load_file(path)
     if path.suffix not in _SUFFIXES:
         raise WeightsError(

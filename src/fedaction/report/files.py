@@ -16,7 +16,7 @@ from pydantic import PlainValidator, TypeAdapter, ValidationError
 from fedaction.data.files import first_fault
 from fedaction.data.layout import Layout
 from fedaction.federation.files import SHA256
-from fedaction.federation.outside import parse_toml, refuse_damage
+from fedaction.federation.outside import parse_toml, read_file, refuse_damage
 from fedaction.runs.seal import OF
 
 Matrix = tuple[tuple[float, ...], ...]
@@ -158,7 +158,7 @@ def _square(name: str, matrix: tuple[tuple[float, ...], ...], size: int, what: s
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: no such file; a run directory needs it") from None
 

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedaction.data.files import first_fault
 from fedaction.federation.files import write_json
+from fedaction.federation.outside import read_file
 from fedaction.federation.profile import NOTHING, Profile, ProfileRecord, say_steps
 
 FILE = "profile.json"
@@ -28,7 +29,7 @@ def read_profile(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        record = _RECORD.validate_json(path.read_bytes())
+        record = _RECORD.validate_json(read_file(path))
     except ValidationError as error:
         raise ValueError(f"{path}: {first_fault(error)}") from None
     rows = [

@@ -15,6 +15,8 @@ from fedaction.runs.recipe import Recipe
 from fedaction.runs.standing import check_study
 from fedaction.runs.study import RunResult, resume_study, run_study
 
+_BEGIN = b"<!doctype html>"
+
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """Writes the report of a run, with its `baselines/` and `seeds/`, to `out` or `run_dir/report.html`; its path.
@@ -27,6 +29,14 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
     target = out if out is not None else run_dir / "report.html"
     write_atomically(target, render(collect(run_dir, notes)).encode())
     return target
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a page, as reports are: what is none is not to be written over."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_BEGIN)).lower() == _BEGIN
 
 
 def run_and_report(

@@ -25,7 +25,7 @@ class Tested(NamedTuple):
     epochs: float
     """Passes of the average client over its data; a client that was not asked in a round makes none."""
     time: float
-    """Wall seconds of training, without tests."""
+    """Wall seconds of training, without tests; 0: not known of all rounds."""
     clients: Mapping[str, float]
     """Test accuracies, 0 to 1, without that of an unseen client."""
     scores: Mapping[str, float]
@@ -59,6 +59,8 @@ def read_course(home: Path) -> list[Tested]:
     members = 1 if EVERYONE in trained else len(trained | {client for own in tests.values() for client in own})
     epochs = read_epochs(rows, recipe.get("local_epochs", 1))
     seconds = read_seconds(home / "clock.jsonl", "train")
+    if not {*range(1, max(tests, default=0) + 1)} <= {*seconds}:  # what is left would count as all
+        seconds = dict[int, float]()
     course: list[Tested] = []
     for round in sorted(tests):
         passes = sum(count for number, count in epochs.items() if number <= round)
@@ -101,7 +103,7 @@ def equalise(
     for (_, method), own in courses.items() if by == "time" else ():
         if any(not course[-1].time for course in own):
             raise ValueError(
-                f"how long {method or 'a run'} trained is not known: its clock.jsonl is not there, or damaged, and "
+                f"how long {method or 'a run'} trained is not known: its clock.jsonl is not there, or not whole, and "
                 "cannot be made again; compare at equal rounds or epochs"
             )
     budget = equal_budget([course for own in courses.values() for course in own], by)

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedaction.engines.store import LocalState
 from fedaction.federation.clock import Span
 from fedaction.federation.files import make_folder, read_json, write_atomically
-from fedaction.federation.outside import refuse_damage
+from fedaction.federation.outside import read_file, refuse_damage
 from fedaction.federation.state import Job, ServerState, Update
 from fedaction.federation.tree import Tree
 from fedaction.runs.seal import Seal, SealError, hash_beginning
@@ -138,7 +138,7 @@ def prune(folder: Path, round: int, keep: int) -> None:
 def _segments_of(path: Path) -> list[int]:
     """The segments that a checkpoint names; none where it is not there, or damaged."""
     try:
-        return [int(number) for number in json.loads(path.read_text(encoding="utf-8")).get("segments", {})]
+        return [int(number) for number in read_json(path).get("segments", {})]
     except (OSError, ValueError, AttributeError):
         return []
 
@@ -147,7 +147,7 @@ def load_checkpoint(folder: Path, stem: str) -> RunState:
     """Reads one checkpoint; anything wrong with it is a CheckpointError."""
     with refuse_damage(f"checkpoint {stem!r}", "a whole one", CheckpointError):
         record: dict[str, Any] = read_json(folder / f"{stem}.json")
-        blob = (folder / f"{stem}.safetensors").read_bytes()
+        blob = read_file(folder / f"{stem}.safetensors")
         if record["format"] not in (FORMAT, SEGMENTED):
             raise CheckpointError(
                 f"checkpoint {stem!r} has format {record['format']}, this version reads {FORMAT} and {SEGMENTED}"

@@ -19,7 +19,7 @@ from fedaction.data.client import ClientInfo
 from fedaction.data.inputs import Input
 from fedaction.engines.ready import ready_tensors
 from fedaction.engines.store import LocalStore
-from fedaction.federation.files import read_sealed_json, write_sealed_json
+from fedaction.federation.files import hash_file, read_sealed_json, write_sealed_json
 from fedaction.federation.scope import Scope
 from fedaction.federation.state import ServerState
 from fedaction.federation.tree import Tree, tensors_of
@@ -147,12 +147,6 @@ def is_as_written(folder: Path, index: Index, path: str) -> bool:
         return (folder / path).is_file() and digest in ("", hash_file(folder / path))
     except OSError:  # a name that no file can have, or one that cannot be read
         return False
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_models(folder: Path) -> str:

@@ -18,7 +18,7 @@ from fedaction.federation.settings import RecipeError, nearest
 from fedaction.methods import METHODS, title_of
 from fedaction.runs.controls import ALONE, read_split
 from fedaction.runs.judge import judge_runs
-from fedaction.runs.rates import choose_rate
+from fedaction.runs.rates import check_rates, choose_rate
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.study import RunResult, load_clients, run_study, split_seed
 
@@ -109,6 +109,10 @@ class JoiningPlan:
         """Refuses what is no share, and what cannot be a number of sites."""
         if not self.shares or not all(0 < share <= 1 for share in self.shares):
             raise RecipeError(f"shares must be above 0 and at most 1 (got {list(self.shares)})")
+        if len({f"{share:g}" for share in self.shares}) < len({*self.shares}):  # which directories are named by
+            raise RecipeError(f"shares must differ in their first six digits (got {list(self.shares)})")
+        if self.rates:
+            check_rates(self.rates)
         if not all(count >= 2 for count in self.counts):
             raise RecipeError(
                 f"a federation has two sites or more (got {list(self.counts)}); one alone is in any case"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,13 @@ class RateChoice(TypedDict):
     warnings: list[str]
 
 
+def check_rates(rates: Sequence[float]) -> None:
+    """Refuses rates that cannot be compared; each has a directory that is named by its first six digits."""
+    names = {f"{rate:g}" for rate in rates}
+    if len(names) < 2 or len(names) < len(rates) or not all(0 < rate < math.inf for rate in rates):
+        raise RecipeError(f"rates to choose from must be two or more unlike numbers above 0 (got {list(rates)})")
+
+
 def choose_rate(recipe: Recipe, rates: Sequence[float], folder: Path, progress: Progress | None = None) -> RateChoice:
     """Runs a recipe's methods with each rate, and says which is best on validation people; `rates.json` keeps it.
 
@@ -46,8 +54,7 @@ def choose_rate(recipe: Recipe, rates: Sequence[float], folder: Path, progress: 
         folder: a directory that gets a study for each rate, and is resumed when it is given again.
         progress: callback.
     """
-    if len(set(rates)) < 2 or len(set(rates)) < len(rates) or min(rates) <= 0:
-        raise RecipeError(f"rates to choose from must be two or more unlike numbers above 0 (got {list(rates)})")
+    check_rates(rates)
     keys = {"validation": recipe.run.validation or SHARE, "client_models": "none", "report_samples": 0}
     keys |= {"controls": tuple(name for name in recipe.run.controls if name == "local")}
     recipe = replace(recipe, run=recipe.run.model_copy(update=keys))

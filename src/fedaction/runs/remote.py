@@ -31,6 +31,7 @@ from fedaction.federation.files import (
     write_json,
     write_sealed_json,
 )
+from fedaction.federation.outside import read_file
 from fedaction.federation.settings import to_toml
 from fedaction.federation.state import Job
 from fedaction.methods.base import Method
@@ -88,7 +89,7 @@ class Roll(BaseModel):
         """The roll of a run's directory."""
         path = folder / ROLL
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read_file(path))
         except ValidationError as error:
             raise ValueError(f"{path} is no list of sites: {error.errors()[0]['msg']}") from None
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fedaction.engines.store import LocalState
 from fedaction.federation.files import write_atomically
+from fedaction.federation.outside import read_file
 from fedaction.federation.tree import Tree
 
 MOST_WHOLE = 200
@@ -78,7 +79,7 @@ def read_segments(folder: Path, digests: Mapping[int, str]) -> tuple[dict[str, T
     committed: dict[str, Tree] = {}
     sizes, places = dict[int, int](), dict[str, int]()
     for round in sorted(digests):
-        blob = (folder / _name(round)).read_bytes()
+        blob = read_file(folder / _name(round))
         if hashlib.sha256(blob).hexdigest() != digests[round]:
             raise ValueError(f"{folder / _name(round)}, which it needs, is not as it was written")
         trees: dict[str, dict[str, Tensor]] = {}

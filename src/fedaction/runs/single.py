@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +31,7 @@ from fedaction.runs.checkpoint import (
 )
 from fedaction.runs.deploy import INDEX, write_model, write_models
 from fedaction.runs.environment import environment, has_environment
-from fedaction.runs.metrics import MetricsFile, metric_name
+from fedaction.runs.metrics import MetricsFile, metric_name, write_seconds
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.result import RESULT_FILE
 from fedaction.runs.seal import OF, Seal, SealError
@@ -198,7 +197,7 @@ class SingleRun:
         with section("metrics"):
             state = replace(state, federation=federation, metrics_length=metrics.append(rows))
             state = replace(state, metrics_sha256=metrics.sha256)
-        self._write_seconds(round, trained - start, time.perf_counter() - start)
+        write_seconds(self.folder / "clock.jsonl", round, trained - start, time.perf_counter() - start)
         if run.models_every and round % run.models_every == 0:
             path = self.folder / "models" / f"round-{round:06d}.safetensors"
             write_model(path, self.recipe, self.assembly.described, state.server)
@@ -280,11 +279,6 @@ class SingleRun:
         self._check(best)
         engine.store.load(best.locals, self.assembly.device)
         return replace(best, federation=best.federation.to(self.assembly.device))
-
-    def _write_seconds(self, round: int, train: float, total: float) -> None:
-        """Adds a round's wall time; not part of the metrics, which are the same on every machine."""
-        with (self.folder / "clock.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"round": round, "train": train, "total": total}) + "\n")
 
     def _finish(self, state: RunState, engine: SimulatedEngine) -> None:
         """The models, and what the report shows besides numbers, by kind and client."""

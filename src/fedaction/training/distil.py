@@ -24,17 +24,17 @@ from fedaction.data.clips.clips import check_clips, digest_of
 from fedaction.data.clips.window import window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.accuracy import accuracy_of, wilson
-from fedaction.federation.files import make_folder, read_json, write_atomically, write_json
+from fedaction.federation.files import hash_file, make_folder, read_json, write_atomically, write_json
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.settings import to_toml
 from fedaction.models.files import Card, clip_card, load_resnet, read_card, save_model
 from fedaction.models.resnet3d import ResNet3D
 from fedaction.runs.environment import environment
-from fedaction.runs.metrics import MetricsFile, read_rows
+from fedaction.runs.metrics import MetricsFile, read_rows, write_seconds
 from fedaction.training.distil_recipe import DistilRecipe, load_distil_recipe
 from fedaction.training.folders import check_folder, check_unchanged, open_folder
-from fedaction.training.teacher import file_digest, keep_logits
-from fedaction.training.trainer import Pretraining, Splits, accuracy_rows, log_seconds, seconds_of
+from fedaction.training.teacher import keep_logits
+from fedaction.training.trainer import CLOCK, Pretraining, Splits, accuracy_rows, seconds_of
 
 
 class StageResult(TypedDict):
@@ -185,7 +185,7 @@ class Chain:
                 f"{home} was made with configuration {result['configuration']}, but its recipe and data now give "
                 f"{self.configuration}; put them back as they were, or distil into another directory"
             )
-        if file_digest(home / "model.safetensors") != result["sha256"]:
+        if hash_file(home / "model.safetensors") != result["sha256"]:
             raise ValueError(
                 f"{home / 'model.safetensors'} is not as it was written; remove {home / 'stage.json'} and what was "
                 "taught by it, and it is trained anew"
@@ -214,11 +214,11 @@ class Chain:
         def compute() -> NDArray[np.float32]:
             clock = time.perf_counter()
             logits = splits.logits(network, splits.train, settings).cpu().numpy()
-            log_seconds(home, 0, time.perf_counter() - clock, time.perf_counter() - clock)
+            write_seconds(home / CLOCK, 0, time.perf_counter() - clock, time.perf_counter() - clock)
             return logits
 
         about = {
-            "teacher": file_digest(path),
+            "teacher": hash_file(path),
             "clips": self.data,
             "window": list(splits.window.size),
             "precision": settings.precision,
@@ -276,7 +276,7 @@ class Chain:
             "loss": last["loss"] or 0.0,
             "seconds": seconds_of(home),
             "configuration": self.configuration,
-            "sha256": file_digest(home / "model.safetensors"),
+            "sha256": hash_file(home / "model.safetensors"),
         }
 
 
@@ -299,7 +299,7 @@ def _given_teacher(recipe: DistilRecipe, data: ClientData) -> str:
             f"teacher: {settings.teacher} knows {len(card.classes)} classes, {', '.join(card.classes[:3])}, ...; the "
             f"clips have {len(classes)}, {', '.join(classes[:3])}, ...: they must be the same"
         )
-    return file_digest(Path(settings.teacher))
+    return hash_file(Path(settings.teacher))
 
 
 def _check_keys(recipe: DistilRecipe, folder: Path) -> bool:

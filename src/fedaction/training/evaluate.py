@@ -25,7 +25,7 @@ from fedaction.data.clips.recordings import Recordings
 from fedaction.data.clips.window import Window, window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.accuracy import recordings_in
-from fedaction.federation.files import write_json
+from fedaction.federation.files import hash_file, write_json
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import generator
 from fedaction.methods.pretext.ctp import STRIDES
@@ -37,7 +37,6 @@ from fedaction.runs.networks import network_file, read_network
 from fedaction.training.evaluate_recipe import EvaluateRecipe, EvaluateSettings, Perturbation
 from fedaction.training.folders import RECORD, Parts, check_folder, keep_parts
 from fedaction.training.protocols import Features, Protocols, precision_on
-from fedaction.training.teacher import file_digest
 from fedaction.training.trainer import Splits
 
 RANDOM = "random"
@@ -259,7 +258,7 @@ class Backbones:
             network, self.card = read_network(file, progress or Quiet())
             arguments = dict(network.arguments)
             self._weights = {k: v for k, v in network.state_dict().items() if not k.startswith("classifier.")}
-            sha256 = file_digest(file)
+            sha256 = hash_file(file)
         self.arguments: dict[str, Any] = arguments | {"classes": 0, "frozen": 0} | _STRIDES.get(settings.strides, {})
         fresh = ResNet3D(**self.arguments)
         self.about: dict[str, Any] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedaction.federation.files import open_atomically, read_json, write_json
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+from fedaction.federation.files import hash_file, open_atomically, read_json, write_json
 
 
 def keep_logits(
@@ -35,7 +28,7 @@ def keep_logits(
         raise ValueError(f"the teacher's logits are not finite float32 numbers {shape}; is its model file sound?")
     with open_atomically(path) as file:
         np.save(file, logits, allow_pickle=False)
-    write_json(path.with_suffix(".json"), {**about, "sha256": file_digest(path)})
+    write_json(path.with_suffix(".json"), {**about, "sha256": hash_file(path)})
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
@@ -45,7 +38,7 @@ def _read(path: Path, about: dict[str, Any], shape: tuple[int, int]) -> NDArray[
     if not path.is_file() or not record.is_file():
         return None
     try:
-        if read_json(record) != {**about, "sha256": file_digest(path)}:
+        if read_json(record) != {**about, "sha256": hash_file(path)}:
             return None
         logits = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError):

@@ -10,7 +10,6 @@ interrupted ends with the same bits as one that was not. On a GPU, cuDNN chooses
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Generator
@@ -36,11 +35,13 @@ from fedaction.federation.tree import tensors_of
 from fedaction.methods.distillation import distillation
 from fedaction.models.layers import Dropout, initialise
 from fedaction.runs.checkpoint import RunState, latest_checkpoint, prune, save_checkpoint
-from fedaction.runs.metrics import MetricsFile, Row, read_seconds
+from fedaction.runs.metrics import MetricsFile, Row, read_seconds, write_seconds
 from fedaction.runs.seal import Seal
 from fedaction.server.state import FederationState
 from fedaction.training.distil_recipe import DistilSettings
 
+CLOCK = "clock.jsonl"
+"""In a stage's directory: wall seconds by epoch; of epoch 0 the teacher's work, before training."""
 _KEPT = 2  # checkpoints: the last, and one to go back to
 
 
@@ -87,15 +88,9 @@ def accuracy_rows(epoch: int, accuracy: Accuracy) -> list[Row]:
     return [Row(epoch, "", "", "test", name, value) for name, value in values.items()]
 
 
-def log_seconds(folder: Path, epoch: int, train: float, total: float) -> None:
-    """Adds an epoch's wall seconds to the stage's clock; epoch 0 is the teacher's work, before training."""
-    with (folder / "clock.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"round": epoch, "train": train, "total": total}) + "\n")
-
-
 def seconds_of(folder: Path) -> float:
     """Wall seconds that a stage took."""
-    return round(sum(read_seconds(folder / "clock.jsonl", "total").values()), 3)
+    return round(sum(read_seconds(folder / CLOCK, "total").values()), 3)
 
 
 class Pretraining:
@@ -151,7 +146,7 @@ class Pretraining:
                         accuracy, tested = self._test(epoch)
                         rows += tested
                     length = metrics.append(rows)
-                    log_seconds(folder, epoch, trained - clock, time.perf_counter() - clock)
+                    write_seconds(folder / CLOCK, epoch, trained - clock, time.perf_counter() - clock)
                     if epoch % self.settings.checkpoint_every == 0 or epoch == self.epochs:
                         server = ServerState(epoch, tensors_of(self.network), memory=self.memory)
                         now = RunState(FederationState(epoch, server), metrics_length=length)

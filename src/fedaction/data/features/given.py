@@ -8,7 +8,6 @@ code the file's author put there.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 import sys
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from fedaction.data.features.extract import Extractor, Recording, built_in
 from fedaction.data.features.store import Modality
+from fedaction.federation.files import hash_file
 from fedaction.federation.outside import check_size, describe, refuse_damage
 
 _MOST_BYTES = 4 * 2**30
@@ -68,7 +68,7 @@ def _function(modality: Modality, name: str, width: int) -> Extractor:
         return _stack(name, [np.asarray(call(item.array, item.rate_hz)) for item in given])
 
     source = inspect.getsourcefile(module)
-    digest = _digest(Path(source)) if source else ""
+    digest = hash_file(Path(source)) if source else ""
     return Extractor(name, 0, modality, width, {"file": digest}, take)
 
 
@@ -101,7 +101,7 @@ def _onnx(modality: Modality, path: Path, width: int) -> Extractor:
             vectors.append(np.asarray(answers[0]).reshape(-1))
         return _stack(path.name, vectors)
 
-    return Extractor(path.name, 0, modality, width, {"file": _digest(path)}, take)
+    return Extractor(path.name, 0, modality, width, {"file": hash_file(path)}, take)
 
 
 def _stack(name: str, vectors: Sequence[np.ndarray[Any, Any]]) -> Tensor:
@@ -109,8 +109,3 @@ def _stack(name: str, vectors: Sequence[np.ndarray[Any, Any]]) -> Tensor:
     if len(shapes) != 1 or vectors[0].ndim != 1 or vectors[0].dtype.kind not in "fiu":
         raise ValueError(f"extractor {name!r} must give one vector of numbers for each recording, all of one width")
     return torch.from_numpy(np.stack(vectors).astype(np.float32))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.federation.files import write_atomically
-from fedaction.federation.outside import describe
+from fedaction.federation.outside import describe, read_file
 
 _DAYS = 825  # what clients of TLS accept at most
 _HOST = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*$")
+_MOST_FILE = 1 << 20  # bytes
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 
@@ -122,7 +123,7 @@ def read_key(path: Path) -> KeyFile:
     """What a file of these is; anything else is a KeyFileError."""
     c = _cryptography()
     try:
-        blob = path.read_bytes()[:1_000_000]
+        blob = read_file(path, _MOST_FILE, KeyFileError)
     except OSError as error:
         raise KeyFileError(f"{path} cannot be read: {error}") from None
     serialization, hashes, x509 = c["serialization"], c["hashes"], c["x509"]

@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from fedaction.federation.files import write_atomically
+from fedaction.federation.outside import read_file
 from fedaction.federation.processes import has_ended
 from fedaction.federation.progress import Progress
 from fedaction.federation.words import quote
@@ -148,9 +149,7 @@ class SiteStatus(_Record):
 def read_record(kind: type[Kept], path: Path) -> Kept | None:
     """A file of these; None where there is none, a ValueError where it is none of these."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_FILE)
-        return kind.model_validate_json(content)
+        return kind.model_validate_json(read_file(path, _MOST_FILE))
     except FileNotFoundError:
         return None
     except ValidationError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.engines.base import choose_device
-from fedaction.federation.files import read_json
+from fedaction.federation.files import hash_file, read_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import hash_values
 from fedaction.papers.cells import Draft, Workbench
@@ -27,7 +27,6 @@ from fedaction.runs.recipe import Recipe
 from fedaction.training.evaluate import RANDOM, run_evaluate
 from fedaction.training.evaluate_recipe import PROTOCOLS, EvaluateRecipe, parse_evaluate_recipe
 from fedaction.training.protocols import precision_on
-from fedaction.training.teacher import file_digest
 
 PERTURB = "perturb"
 """Besides the evaluation's own protocols: retrieval under noise on the weights."""
@@ -139,7 +138,7 @@ def assess(draft: _Draft, row: ItemRow) -> Iterator[Assessment]:
             for work, round, path in works
         ]
     for configuration, seed, home, round, model in networks:
-        digest = RANDOM if model == RANDOM else file_digest(Path(model))
+        digest = RANDOM if model == RANDOM else hash_file(Path(model))
         after = f" after round {round}" if round else ""
         for dataset, wanted in protocols.items():
             recipe = _recipe(bench, dataset, model, seed, wanted)
