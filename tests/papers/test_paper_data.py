@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 from fedaction.data.layout import OPENNI_15
@@ -114,6 +115,33 @@ def test_imported_datasets_in_a_folder(tmp_path):
         for run in document["runs"]:
             recipe = tmp_path / "out" / "runs" / f"{run['method']}-{run['configuration']}" / "seed-0" / "recipe.toml"
             assert f'store_protocol = "{protocol}"' in recipe.read_text()
+
+
+def test_a_table_is_not_put_together_from_two_sets_of_data(tmp_path):
+    """The same folders, with other recordings in them."""
+    for number, name in enumerate(("clinic", "studio")):
+        write_store(tmp_path / "own" / name, number)
+    options = ("fsar/fig2", "--data", tmp_path / "own", "--out", tmp_path / "out")
+    assert call(*options).exit_code == 0
+    shutil.move(tmp_path / "own", tmp_path / "before")
+    for number, name in enumerate(("clinic", "studio")):
+        write_store(tmp_path / "own" / name, 7 + number)
+    again = call(*options)
+    assert again.exit_code == 2 and "was begun with other data than there are now" in again.stderr
+    shutil.rmtree(next((tmp_path / "out" / "runs").glob("fedavg-*")))  # with one of two runs to do
+    assert call(*options).exit_code == 2 and not [*(tmp_path / "out" / "runs").glob("fedavg-*")]
+    assert call(*options[:-1], tmp_path / "new").exit_code == 0
+    shutil.rmtree(tmp_path / "own")
+    shutil.move(tmp_path / "before", tmp_path / "own")
+    assert call(*options).exit_code == 0
+    clients, controls = (sorted((tmp_path / "out" / "data").glob(kind)) for kind in ("*.json", "*/controls.json"))
+    before = [path.read_bytes() for path in (*clients, *controls)]
+    assert len(before) == 2
+    for path in (*clients, *controls):  # of other data
+        (other,) = (tmp_path / "new").rglob(str(path.relative_to(tmp_path / "out")))
+        shutil.copy(other, path)
+    assert call(*options).exit_code == 0
+    assert before == [path.read_bytes() for path in (*clients, *controls)]
 
 
 def test_imported_datasets_without_views(tmp_path):

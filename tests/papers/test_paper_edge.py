@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,10 @@ def test_the_papers_datasets_in_a_folder(made, tmp_path, monkeypatch):
     assert "Kinetics itself for Kinetics" in " ".join(table["notes"])
     (folder,) = (made[0] / "models").glob(f"resnet-34-18-{table['runs'][0]['configuration']}/seed-0")
     assert read_json(folder / "data.json")["train"] == 4
+    train = root / "kinetics400" / "train"
+    shutil.copy(train / "run" / "train1.mp4", train / "jump" / "train0.mp4")
+    again = call("edge/table1", "--rows", "0", *options)
+    assert again.exit_code == 2 and "was begun with other clips than the recipe now gives" in again.stderr
 
 
 def test_folders_that_do_not_fit(tmp_path):

@@ -423,6 +423,12 @@ def test_the_papers_datasets_in_a_folder(tmp_path, monkeypatch):
     assert (keys["video_set"], keys["video_by"], keys["video_classes"]) == ("kinetics400", "classes", 1)
     confusion = read_json(run / "evidence.json")["confusion"]
     assert len(confusion) == 4  # clients, each of one class
+    shutil.copy(root / "hmdb51/sit" / names["sit"][0], root / "hmdb51/wave" / names["wave"][3])  # is evaluated alone
+    evaluated = call("fedvssl/table2", "--rows", "100/4", *options)
+    assert evaluated.exit_code == 2 and "was begun with recordings (SHA-256)" in evaluated.stderr
+    shutil.copy(root / "kinetics400/train/sit/train3.mp4", root / "kinetics400/train/wave/train0.mp4")
+    trained = call("fedvssl/table2", "--rows", "100/4", *options)
+    assert trained.exit_code == 2 and "was begun with other data than there are now" in trained.stderr
 
 
 def test_folders_that_do_not_fit(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -17,7 +18,7 @@ from typer.testing import CliRunner
 
 from fedaction.cli.distil import distil
 from fedaction.data.samples import in_memory
-from fedaction.federation.files import LOCK
+from fedaction.federation.files import LOCK, read_sealed_json
 from fedaction.federation.progress import Quiet
 from fedaction.federation.settings import RecipeError, to_toml
 from fedaction.models.files import load_model, read_card
@@ -67,8 +68,9 @@ def kept(folder: Path) -> dict[str, bytes]:
         return [timeless(v) for v in value] if isinstance(value, list) else value
 
     for name in list(found):
-        if name.endswith(("stage.json", "result.json")):
-            found[name] = json.dumps(timeless(json.loads(found[name]))).encode()
+        if name.endswith(("stage.json", "result.json")):  # and without hashes of themselves, which follow from times
+            value = {k: v for k, v in json.loads(found[name]).items() if k != "sha256"}
+            found[name] = json.dumps(timeless(value)).encode()
     return found
 
 
@@ -86,7 +88,7 @@ def test_a_chain_is_trained_in_order_and_its_files_say_so(whole):
     folder, result, heard = whole
     teacher, student = "ResNet-22 (teacher)", "ResNet-18 (student)"
     assert heard.epochs == [(teacher, 1), (teacher, 2), (student, 1), (student, 2)]
-    assert json.loads((folder / "result.json").read_text()) == result
+    assert read_sealed_json(folder / "result.json") == result
     assert load_distil_recipe(folder / "recipe.toml").settings.chain == (22, 18)
     first, second = result["stages"]["0"]
     assert (first["stage"], first["teacher"]) == ("stage-1-resnet22", None)
@@ -286,6 +288,49 @@ def test_a_changed_recipe_or_changed_clips_are_refused(whole, arrays, tmp_path):
     with (run / "stage-1-resnet22" / "model.safetensors").open("ab") as file:
         file.write(b"x")
     with pytest.raises(ValueError, match=r"model\.safetensors is not as it was written"):
+        run_distil(recipe_of(arrays, augment=False), run)
+
+
+STAGE = "stage-2-resnet18"
+
+
+def change_digit(path: Path) -> object:
+    other = re.sub(r'("(?:clip_accuracy|value)": ?)[\d.]+', r"\g<1>0.7531", path.read_text(), count=1)
+    return path.write_text(other)
+
+
+DAMAGE = {
+    "another digit": (f"{STAGE}/stage.json", change_digit),
+    "a list": (f"{STAGE}/stage.json", lambda path: path.write_text("[]")),
+    "an object": (f"{STAGE}/stage.json", lambda path: path.write_text("{}")),
+    "half": (f"{STAGE}/stage.json", lambda path: path.write_bytes(path.read_bytes()[:40])),
+    "metrics": (f"{STAGE}/metrics.jsonl", change_digit),
+    "no metrics": (f"{STAGE}/metrics.jsonl", lambda path: path.unlink()),
+    "a network": (f"{STAGE}/model.safetensors", lambda path: path.unlink()),
+    "a pipe": (f"{STAGE}/model.safetensors", lambda path: (path.unlink(), os.mkfifo(path))),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_stage_that_is_not_as_it_was_written_is_refused_and_made_again(whole, arrays, tmp_path, how):
+    run = shutil.copytree(whole[0], tmp_path / "run")
+    file, damage = DAMAGE[how]
+    damage(run / file)
+    recipe = recipe_of(arrays, augment=False)
+    with pytest.raises(ValueError, match=rf"{file} is not .* remove (it|.*stage\.json) and what was taught by it"):
+        run_distil(recipe, run)
+    (run / STAGE / "stage.json").unlink()
+    if how == "a pipe":
+        (run / file).unlink()
+    run_distil(recipe, run)
+    assert kept(run) == kept(whole[0])
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '{"clips": "x"}', '{"clips": 1, "sha256": "y"}'])
+def test_what_says_which_clips_there_were_is_not_made_up(whole, arrays, tmp_path, text):
+    run = shutil.copytree(whole[0], tmp_path / "run")
+    (run / "data.json").write_text(text)
+    with pytest.raises(ValueError, match=r"data\.json is|was begun with other clips"):
         run_distil(recipe_of(arrays, augment=False), run)
 
 

@@ -18,7 +18,7 @@ from fedaction.data.clips.clips import digest_of
 from fedaction.data.clips.window import window_of
 from fedaction.data.samples import Examples, in_memory
 from fedaction.evaluation.knn import knn_accuracy
-from fedaction.federation.files import hash_file
+from fedaction.federation.files import hash_file, read_sealed_json
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import generator, numpy_generator
 from fedaction.federation.settings import RecipeError
@@ -138,7 +138,7 @@ def test_a_result_says_what_it_is_of_and_is_the_same_twice(arrays, trained, tmp_
     result = run_evaluate(trained, recipe, tmp_path / "new" / "result.json")
     again = run_evaluate(trained, recipe)
     assert timeless(result) == timeless(again)
-    assert json.loads((tmp_path / "new" / "result.json").read_text()) == json.loads(json.dumps(result))
+    assert read_sealed_json(tmp_path / "new" / "result.json") == json.loads(json.dumps(result))
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["result.json"]
     data = recipe.source.pool(0, whole=True)
     network = load_model(trained)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from fedaction.data.clips.window import window_of
 from fedaction.data.samples import in_memory
 from fedaction.evaluation.retrieval import retrieval
+from fedaction.federation.files import read_sealed_json
 from fedaction.federation.progress import Quiet
 from fedaction.federation.seeds import generator, numpy_generator
 from fedaction.models.files import clip_card, save_model
@@ -152,7 +154,7 @@ def test_an_evaluation_that_was_interrupted_ends_as_if_it_had_not_been(arrays, w
 
 def test_what_is_kept_is_what_is_found_without_a_directory(arrays, whole):
     assert run_evaluate("random", twice(arrays))["seeds"] == whole[0]["seeds"]
-    assert json.loads((whole[1] / "result.json").read_text()) == json.loads(json.dumps(whole[0]))
+    assert read_sealed_json(whole[1] / "result.json") == json.loads(json.dumps(whole[0]))
 
 
 def test_what_is_done_is_not_done_again(arrays, tmp_path, monkeypatch):
@@ -195,9 +197,21 @@ def test_another_network_or_set_or_key_is_refused(arrays, tmp_path):
     np.save(tmp_path / "arrays" / "test_clips.npy", other)
     with pytest.raises(ValueError, match=r"was begun with recordings \(SHA-256\)"):
         run(models[0], arrays=str(tmp_path / "arrays"))
-    (tmp_path / "run" / "seed-0" / "retrieval.json").write_text("[]")
-    with pytest.raises(ValueError, match="is not what an evaluation wrote; remove it"):
+    part = tmp_path / "run" / "seed-0" / "retrieval.json"
+    whole, digits = part.read_text(), re.sub(r'("R@1": )[\d.]+', r"\g<1>0.123", part.read_text())
+    values = ('null, "seconds": 1', '{"R@1": "x"}, "seconds": 1', '{}, "seconds": "x"')
+    for text in ("[]", "{", digits, *(f'{{"value": {value}}}' for value in values)):
+        part.write_text(text)
+        with pytest.raises(ValueError, match="is not what an evaluation wrote; remove it"):
+            run(models[0])
+    part.write_text(whole)
+    run(models[1], "other")
+    part.write_bytes((tmp_path / "other" / "seed-0" / "retrieval.json").read_bytes())
+    with pytest.raises(ValueError, match="is of another evaluation; remove it"):
         run(models[0])
+    part.unlink()
+    run(models[0])
+    assert json.loads(part.read_text())["value"] == json.loads(whole)["value"]
     (tmp_path / "run" / "evaluation.json").write_text("[]")
     with pytest.raises(ValueError, match="is not what an evaluation wrote; choose another"):
         run(models[0])

@@ -17,14 +17,14 @@ from fedaction.data.sources import SOURCES
 from fedaction.evaluation.controls import SIMPLE, Simple
 from fedaction.federation.files import read_json, write_json
 from fedaction.federation.progress import Quiet
-from fedaction.federation.settings import RecipeError, Settings, nearest
+from fedaction.federation.settings import RecipeError, Settings, hash_values, nearest
 from fedaction.methods import METHODS
 from fedaction.papers.item import Column, Item, ItemRow
 from fedaction.papers.setting import S
 from fedaction.papers.work import RowRun
 from fedaction.runs.controls import ControlResult, has_controls, sum_up_controls, write_controls
 from fedaction.runs.recipe import Recipe, RunSettings, parse_recipe
-from fedaction.runs.study import load_clients
+from fedaction.runs.study import load_clients, split_seed
 
 if TYPE_CHECKING:
     from fedaction.papers.paper import Paper
@@ -107,6 +107,7 @@ class Workbench(Generic[S]):
                 raise RecipeError(f"--set {key}: {_NOT_HERE[key]}")
         self.paper, self.out, self.seeds = paper, out, tuple(seeds)
         self.setting, self.overrides = paper.setting(data, scale).take_overrides(overrides)
+        self._fingerprints: dict[str, dict[str, str]] = {}
 
     def recipe(self, row: ItemRow, among: Sequence[int] = (), **keys: Any) -> Recipe:
         """What a row runs: base, overrides, then what makes the row. Raises RecipeError."""
@@ -143,7 +144,8 @@ class Workbench(Generic[S]):
     def clients(self, recipe: Recipe) -> tuple[ClientSize, ...]:
         """The clients of a recipe's data, in the data's order. Kept in a file: real data take long to load."""
         about, path = self._data_of(recipe)
-        if not path.exists():
+        about["word"] = word = hash_values(self.fingerprint(recipe))
+        if not path.exists() or _read_word(path) != word:
             sizes = [
                 ClientSize(name, len(client.train), len(client.test), len(client.info.classes))
                 for name, client in load_clients(recipe).items()
@@ -153,12 +155,19 @@ class Workbench(Generic[S]):
 
     def controls(self, recipe: Recipe) -> dict[Simple, ControlResult]:
         """What needs no network, on a recipe's own split: the commonest class and a ridge classifier; kept."""
-        home = self._data_of(recipe)[1].with_suffix("")
-        if not has_controls(home):
+        home, word = self._data_of(recipe)[1].with_suffix(""), hash_values(self.fingerprint(recipe))
+        if not has_controls(home, word):
             home.mkdir(parents=True, exist_ok=True)
             settings = recipe.run.model_copy(update={"controls": tuple(SIMPLE)})
-            write_controls(replace(recipe, run=settings), load_clients(recipe), home, Quiet())
+            write_controls(replace(recipe, run=settings), load_clients(recipe), home, Quiet(), word)
         return sum_up_controls([home], recipe.run.unseen)
+
+    def fingerprint(self, recipe: Recipe) -> dict[str, str]:
+        """What a recipe's data are (`Source.fingerprint`); looked up once for all runs that have the same."""
+        key = self._data_of(recipe)[1].name
+        if key not in self._fingerprints:
+            self._fingerprints[key] = recipe.source.fingerprint(split_seed(recipe))
+        return self._fingerprints[key]
 
     def _data_of(self, recipe: Recipe) -> tuple[dict[str, Any], Path]:
         """What decides a recipe's data, and the file that keeps what is known of them."""
@@ -171,9 +180,9 @@ class Workbench(Generic[S]):
     def runs(self, label: str, recipe: Recipe) -> tuple[RowRun, ...]:
         """A recipe's runs, one per seed."""
         method, configuration = recipe.run.method, recipe.configuration()
-        home = self.out / "runs" / f"{method}-{configuration}"
+        home, data = self.out / "runs" / f"{method}-{configuration}", self.fingerprint(recipe)
         return tuple(
-            RowRun(label, configuration, seed, home / f"seed-{seed}", recipe.only(method, seed))
+            RowRun(label, configuration, seed, home / f"seed-{seed}", recipe.only(method, seed), data)
             for seed in self.seeds
         )
 
@@ -207,6 +216,14 @@ class Workbench(Generic[S]):
         if method in METHODS:  # else the recipe's own check says so
             kinds.append(METHODS[method].settings_type)
         return {key for kind in kinds for key in kind.model_fields}
+
+
+def _read_word(path: Path) -> str:
+    """Of which data a list of clients is; "": it does not say."""
+    try:
+        return str(read_json(path)["word"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def empty_cells(item: Item) -> list[ItemCell]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fedaction.federation.files import read_json
+from fedaction.federation.files import read_sealed_json
 from fedaction.federation.outside import refuse_damage
 from fedaction.federation.processes import worker_pool
 from fedaction.federation.progress import Progress, Quiet
@@ -19,7 +19,7 @@ from fedaction.report import run_and_report
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.result import read_result
 from fedaction.runs.seal import SealError
-from fedaction.runs.standing import check_run
+from fedaction.runs.standing import check_begun, check_run
 from fedaction.runs.study import RunResult
 
 
@@ -36,7 +36,7 @@ class Environment:
     def read(cls, path: Path, *keys: str) -> Environment:
         """From an `environment.json`, or from what a result has of the same kind under some keys."""
         with refuse_damage(path, "a record of what something ran on"):
-            written = read_json(path)
+            written = read_sealed_json(path)
             for key in keys:
                 written = written[key]
             return cls.parse(written)
@@ -65,6 +65,10 @@ class Work(ABC):
     def done(self) -> bool:
         """Whether there is nothing left to do."""
 
+    def check(self) -> None:
+        """Refuses what was begun with something else, before the others take their time."""
+        return
+
     @property
     def environment(self) -> Environment:
         """On what it ran, once it is done."""
@@ -80,6 +84,8 @@ class RowRun(Work):
     """One federated run; `recipe` has one method and one seed."""
 
     recipe: Recipe
+    data: Mapping[str, str]
+    """What its data are; see `Source.fingerprint`."""
 
     @property
     def done(self) -> bool:
@@ -87,11 +93,17 @@ class RowRun(Work):
         if not (self.folder / "result.json").exists() or not (self.folder / "report.html").exists():
             return False
         try:
-            check_run(self.folder)
+            standing = check_run(self.folder)
             result = self.result
         except SealError:
             return False
+        if standing is not None and standing.seal.data and standing.seal.data != self.data:
+            return False  # and then refused
         return result["complete"] and result["configuration"] == self.configuration
+
+    def check(self) -> None:
+        """See `Work`."""
+        check_begun(self.recipe, self.folder, self.data)
 
     @property
     def result(self) -> RunResult:
@@ -112,6 +124,8 @@ def carry_out(works: Iterable[Work], progress: Progress, jobs: int = 1) -> int:
     run leaves mostly idle, or on many cores.
     """
     left = [work for work in {work.folder: work for work in works}.values() if not work.done]
+    for work in left:
+        work.check()
     if jobs == 1 or len(left) < 2:
         for number, work in enumerate(left, 1):
             work.execute(_NumberedProgress(progress, f"{number}/{len(left)} {work.label}"))

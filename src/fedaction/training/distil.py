@@ -12,7 +12,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict, cast
 
 import numpy as np
 import torch
@@ -24,7 +24,14 @@ from fedaction.data.clips.clips import check_clips, digest_of
 from fedaction.data.clips.window import window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.accuracy import accuracy_of, wilson
-from fedaction.federation.files import hash_file, make_folder, read_json, write_atomically, write_json
+from fedaction.federation.files import (
+    hash_file,
+    make_folder,
+    read_json,
+    read_sealed_json,
+    write_atomically,
+    write_sealed_json,
+)
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.settings import to_toml
 from fedaction.models.files import Card, clip_card, load_resnet, read_card, save_model
@@ -35,6 +42,9 @@ from fedaction.training.distil_recipe import DistilRecipe, load_distil_recipe
 from fedaction.training.folders import check_folder, check_unchanged, open_folder
 from fedaction.training.teacher import keep_logits
 from fedaction.training.trainer import CLOCK, Pretraining, Splits, accuracy_rows, seconds_of
+
+DATA_FILE = "data.json"
+"""In its directory: which clips it was begun with, and what they were made of (`Source.fingerprint`)."""
 
 
 class StageResult(TypedDict):
@@ -120,24 +130,27 @@ def run_distil(
     device = choose_device(settings.device)
     check_precision(settings.precision, device)
     begun = _check_keys(recipe, folder)
-    data = data or recipe.source.pool(settings.data_seed, tell_of(progress, DATA))
+    source = dict[str, str]()  # of clips that are given, nothing is known
+    if data is None:
+        data = recipe.source.pool(settings.data_seed, tell_of(progress, DATA))
+        source = recipe.source.fingerprint(settings.data_seed)
     check_clips(data, f"data = {settings.data!r}")
     window = window_of(data, settings.crop, settings.augment_pad, settings.augment_flip)
     given = _given_teacher(recipe, data)
     with open_folder(folder, "recipe.toml", "distillation", begun):
-        digest, record = digest_of(data), folder / "data.json"
-        if record.exists() and read_json(record).get("sha256") != digest:
+        digest, record = digest_of(data), folder / DATA_FILE
+        if record.exists() and _read_digest(record) != digest:
             raise ValueError(
                 f"{folder} was begun with other clips than the recipe now gives; bring them back, or distil into "
                 "another directory"
             )
         # First of all, so that a run killed from here on can be resumed.
         write_atomically(folder / "recipe.toml", to_toml(recipe.flat()).encode())
-        write_json(folder / "environment.json", environment(device))
+        write_sealed_json(folder / "environment.json", environment(device))
         set_precision(settings.tf32)
         splits = Splits(data.train.on(device), data.test.on(device), window, device)
         counts = {"train": len(splits.train), "test": len(splits.test)}
-        write_json(record, {"sha256": digest, **counts})
+        write_sealed_json(record, {"clips": digest, "source": source, **counts})
         results: dict[str, list[StageResult]] = {}
         for position, seed in enumerate(settings.seeds):
             home = folder if position == 0 else folder / "seeds" / str(seed)
@@ -145,7 +158,7 @@ def run_distil(
             chain = Chain(recipe, seed, home, splits, data.info.classes, digest, configuration, progress)
             results[str(seed)] = [chain.stage(stage) for stage in stages_of(recipe)]
         result = _result(recipe, folder, results, device)
-        write_json(folder / "result.json", result)
+        write_sealed_json(folder / "result.json", result)
     return result
 
 
@@ -172,24 +185,31 @@ class Chain:
             else:
                 self._copy_given(home)
             result = self._sum_up(stage, home)
-            write_json(home / "stage.json", result)
+            metrics = hash_file(home / "metrics.jsonl")
+            write_sealed_json(home / "stage.json", {"result": result, "metrics": metrics})
         shutil.rmtree(home / "checkpoints", ignore_errors=True)  # the model file has what they held
         return result
 
     def _finished(self, home: Path) -> StageResult | None:
-        if not (home / "stage.json").exists():
+        path, again = home / "stage.json", "and what was taught by it, and it is trained anew"
+        if not path.exists():
             return None
-        result: StageResult = read_json(home / "stage.json")
+        try:
+            record = _read_sealed(path, "result")
+            result: StageResult = record.get("result", record)
+            if not StageResult.__annotations__.keys() <= result.keys():
+                raise ValueError
+        except ValueError:
+            raise ValueError(f"{path} is not what a distillation wrote; remove it {again}") from None
         if result["configuration"] != self.configuration:
             raise ValueError(
                 f"{home} was made with configuration {result['configuration']}, but its recipe and data now give "
                 f"{self.configuration}; put them back as they were, or distil into another directory"
             )
-        if hash_file(home / "model.safetensors") != result["sha256"]:
-            raise ValueError(
-                f"{home / 'model.safetensors'} is not as it was written; remove {home / 'stage.json'} and what was "
-                "taught by it, and it is trained anew"
-            )
+        sealed = {"model.safetensors": result["sha256"], "metrics.jsonl": record.get("metrics", "")}
+        for name, digest in sealed.items():
+            if digest and not ((home / name).is_file() and hash_file(home / name) == digest):
+                raise ValueError(f"{home / name} is not as it was written; remove {path} {again}")
         return result
 
     def _train(self, stage: Stage, home: Path) -> None:
@@ -300,6 +320,25 @@ def _given_teacher(recipe: DistilRecipe, data: ClientData) -> str:
             f"clips have {len(classes)}, {', '.join(classes[:3])}, ...: they must be the same"
         )
     return hash_file(Path(settings.teacher))
+
+
+def _read_digest(path: Path) -> str:
+    """Of which clips a distillation says that it is."""
+    record = _read_sealed(path, "clips")
+    return str(record.get("clips", record.get("sha256", "")))
+
+
+def read_source(folder: Path) -> dict[str, str] | None:
+    """What the clips of a distillation were made of; None: of an older version, or it has not begun."""
+    path = folder / DATA_FILE
+    return _read_sealed(path, "clips").get("source") or None if path.exists() else None
+
+
+def _read_sealed(path: Path, key: str) -> dict[str, Any]:
+    """A sealed JSON object that has a key; older versions had another one, which was not sealed."""
+    value: Any = read_json(path)
+    older = isinstance(value, dict) and key not in value
+    return cast("dict[str, Any]", value) if older else read_sealed_json(path)
 
 
 def _check_keys(recipe: DistilRecipe, folder: Path) -> bool:

@@ -25,7 +25,7 @@ from fedaction.data.clips.recordings import Recordings
 from fedaction.data.clips.window import Window, window_of
 from fedaction.engines.base import check_precision, choose_device, set_precision
 from fedaction.evaluation.accuracy import recordings_in
-from fedaction.federation.files import hash_file, write_json
+from fedaction.federation.files import hash_file, write_sealed_json
 from fedaction.federation.progress import DATA, Progress, Quiet, tell_of
 from fedaction.federation.seeds import generator
 from fedaction.methods.pretext.ctp import STRIDES
@@ -114,7 +114,10 @@ def run_evaluate(
         result_file.parent.mkdir(parents=True, exist_ok=True)  # rather than fail when all is done
     begun = folder is not None and check_folder(folder, RECORD, "evaluation")
     backbones = Backbones(model, settings, progress)
-    data = data or recipe.source.pool(settings.data_seed, tell_of(progress, DATA), whole=True)
+    source = dict[str, str]()  # of recordings that are given, nothing is known
+    if data is None:
+        data = recipe.source.pool(settings.data_seed, tell_of(progress, DATA), whole=True)
+        source = recipe.source.fingerprint(settings.data_seed)
     check_clips(data, f"data = {settings.data!r}")
     window, digest = window_of(data, settings.crop), digest_of(data)
     set_precision(settings.tf32)
@@ -122,7 +125,8 @@ def run_evaluate(
     backbones.compare(looked_at, progress)
     protocols = Protocols(settings, looked_at, tuned_on, len(data.info.classes), progress)
     about = {"model": backbones.about["sha256"] or RANDOM, "recordings": digest}
-    with keep_parts(folder, about, recipe.deciding(precision_on(settings, device)), begun) as parts:
+    keys = recipe.deciding(precision_on(settings, device))
+    with keep_parts(folder, about, keys, begun, source) as parts:
         seeds, recalls, perturbed = _measure(protocols, backbones, parts)
         each = list(seeds.values())
         result: EvaluateResult = {
@@ -147,7 +151,7 @@ def run_evaluate(
         }
         for path in (result_file, None if folder is None else folder / "result.json"):
             if path is not None:
-                write_json(path, result)
+                write_sealed_json(path, result)
     return result
 
 

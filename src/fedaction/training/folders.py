@@ -15,8 +15,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedaction.federation.files import is_empty, lock_folder, make_folder, read_json, remove_partial, write_json
+from pydantic import BaseModel, ConfigDict
+
+from fedaction.federation.files import (
+    is_empty,
+    lock_folder,
+    make_folder,
+    read_sealed_json,
+    remove_partial,
+    write_sealed_json,
+)
 from fedaction.federation.settings import hash_values
+from fedaction.runs.seal import OF
 from fedaction.training.trainer import seconds_of
 
 RECORD = "evaluation.json"
@@ -60,6 +70,24 @@ def check_unchanged(folder: Path, items: Iterable[tuple[str, Any, Any]]) -> None
             )
 
 
+class Part(BaseModel):
+    """What a protocol measured: scores by name, recall of classes among them; of noise, a row for each draw."""
+
+    model_config = ConfigDict(extra="forbid")
+    value: dict[str, float | list[float | None]] | list[tuple[str, float, float, float]]
+    seconds: float
+    of: str = ""
+    """The evaluation's hash; "": of an older version."""
+
+
+def read_part(path: Path) -> Part:
+    """A part of an evaluation, as it was written."""
+    try:
+        return Part.model_validate(read_sealed_json(path))
+    except ValueError:
+        raise ValueError(f"{path} is not what an evaluation wrote; remove it, and it is done again") from None
+
+
 class Parts:
     """What is done of an evaluation, and what is done now."""
 
@@ -85,24 +113,28 @@ class Parts:
         if not path.exists():
             clock, before = time.perf_counter(), seconds_of(work)  # of epochs before it was interrupted
             value = compute(work)
-            write_json(path, {"value": value, "seconds": round(before + time.perf_counter() - clock, 3)})
+            seconds = round(before + time.perf_counter() - clock, 3)
+            write_sealed_json(path, {"value": value, "seconds": seconds, OF: self.configuration})
         shutil.rmtree(work / "checkpoints", ignore_errors=True)  # also of one that was killed right before it did so
-        kept = read_json(path)
-        try:
-            self.seconds += kept["seconds"]
-            return kept["value"]
-        except (KeyError, TypeError):
-            raise ValueError(f"{path} is not what an evaluation wrote; remove it, and it is done again") from None
+        part = read_part(path)
+        if part.of not in ("", self.configuration):
+            raise ValueError(f"{path} is of another evaluation; remove it, and it is done again")
+        self.seconds += part.seconds
+        return part.value
 
 
 @contextmanager
 def keep_parts(
-    folder: Path | None, about: Mapping[str, Any], keys: Mapping[str, Any], begun: bool
+    folder: Path | None,
+    about: Mapping[str, Any],
+    keys: Mapping[str, Any],
+    begun: bool,
+    source: Mapping[str, str] | None = None,
 ) -> Generator[Parts]:
     """The parts of an evaluation in a new or empty directory, or in that of the same one; None: nothing is kept.
 
     `about` says what is evaluated on what: names with hashes; `keys` what decides results besides, as JSON values;
-    `begun`: see `open_folder`.
+    `begun`: see `open_folder`; `source`: what the recordings were made of, which is not compared here.
     """
     record = {**about, "keys": dict(keys)}
     if folder is None:
@@ -111,12 +143,12 @@ def keep_parts(
     with open_folder(folder, RECORD, "evaluation", begun):
         path = folder / RECORD
         if path.exists():
-            before = read_json(path)
             try:
+                before = read_sealed_json(path)
                 items = [(f"{name} (SHA-256)", before.get(name), now) for name, now in about.items()]
                 items += [(key, before["keys"].get(key), now) for key, now in keys.items()]
-            except (AttributeError, KeyError, TypeError):
+            except (AttributeError, KeyError, TypeError, ValueError):
                 raise ValueError(f"{path} is not what an evaluation wrote; choose another directory") from None
             check_unchanged(folder, items)
-        write_json(path, record)
+        write_sealed_json(path, {**record, "source": dict(source or {})})
         yield Parts(folder, hash_values(record))

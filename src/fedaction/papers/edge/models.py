@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedaction.data.sources import CLIP_SOURCES
-from fedaction.federation.files import read_json
+from fedaction.federation.files import read_sealed_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import hash_values
 from fedaction.papers.cells import Draft, Workbench
@@ -22,7 +22,7 @@ from fedaction.papers.item import Item
 from fedaction.papers.measure import by_round, points_of
 from fedaction.papers.outcome import Value
 from fedaction.papers.work import Work
-from fedaction.training.distil import DistilResult, StageResult, run_distil, stages_of
+from fedaction.training.distil import DistilResult, StageResult, read_source, run_distil, stages_of
 from fedaction.training.distil_recipe import DistilRecipe, DistilSettings, parse_distil_recipe
 
 STUDENT_SEED = 0
@@ -38,7 +38,10 @@ class Distillation(Work):
     @property
     def done(self) -> bool:
         """See `Work`; the result is what is written last."""
-        return (self.folder / "result.json").exists() and self.student.exists()
+        if not (self.folder / "result.json").exists() or not self.student.exists():
+            return False
+        source = self.recipe.source.fingerprint(self.recipe.settings.data_seed)
+        return read_source(self.folder) in (None, source)
 
     @property
     def last_stage(self) -> Path:
@@ -53,7 +56,7 @@ class Distillation(Work):
     @property
     def stages(self) -> list[StageResult]:
         """What each network came to, of a chain that is done."""
-        result: DistilResult = read_json(self.folder / "result.json")
+        result: DistilResult = read_sealed_json(self.folder / "result.json")  # pyright: ignore[reportAssignmentType]
         return result["stages"][str(self.seed)]
 
     @property

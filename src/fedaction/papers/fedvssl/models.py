@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedaction.engines.base import choose_device
-from fedaction.federation.files import hash_file, read_json
+from fedaction.federation.files import hash_file, read_sealed_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import hash_values
 from fedaction.papers.cells import Draft, Workbench
@@ -26,6 +26,7 @@ from fedaction.papers.work import Environment, RowRun, Work
 from fedaction.runs.recipe import Recipe
 from fedaction.training.evaluate import RANDOM, run_evaluate
 from fedaction.training.evaluate_recipe import PROTOCOLS, EvaluateRecipe, parse_evaluate_recipe
+from fedaction.training.folders import RECORD, read_part
 from fedaction.training.protocols import precision_on
 
 PERTURB = "perturb"
@@ -54,7 +55,10 @@ class Assessment(Work):
     @property
     def done(self) -> bool:
         """See `Work`; the result is what is written last, but it may be of other protocols."""
-        return self._result_file.exists() and all(self._file(protocol).exists() for protocol in self.protocols)
+        if not self._result_file.exists() or not all(self._file(protocol).exists() for protocol in self.protocols):
+            return False
+        source = self.recipe.source.fingerprint(self.recipe.settings.data_seed)
+        return read_sealed_json(self.folder / RECORD).get("source") in (None, {}, source)
 
     @property
     def environment(self) -> Environment:
@@ -83,10 +87,10 @@ class Assessment(Work):
     @property
     def data(self) -> dict[str, Any]:
         """What it was evaluated on."""
-        return read_json(self._result_file)["data"]
+        return read_sealed_json(self._result_file)["data"]
 
     def _read(self, protocol: str) -> Any:
-        return read_json(self._file(protocol))["value"]
+        return read_part(self._file(protocol)).value
 
     @property
     def _result_file(self) -> Path:

@@ -9,7 +9,7 @@ from fedaction.data.client import ClientData
 from fedaction.data.clips.clips import join, recordings_of
 from fedaction.data.clips.window import window_of
 from fedaction.engines.base import choose_device, set_precision
-from fedaction.federation.files import lock_folder, remove_partial, write_json
+from fedaction.federation.files import lock_folder, read_sealed_json, remove_partial, write_sealed_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import hash_values
 from fedaction.models.files import clip_card, save_model
@@ -17,11 +17,13 @@ from fedaction.papers.work import Work
 from fedaction.runs.environment import environment
 from fedaction.runs.metrics import read_rows
 from fedaction.runs.recipe import Recipe
-from fedaction.runs.study import load_clients
+from fedaction.runs.study import load_clients, split_seed
 from fedaction.training.evaluate import RANDOM, Backbones, tuning_splits
 from fedaction.training.evaluate_recipe import EvaluateSettings
 from fedaction.training.protocols import Tuned, precision_on
 from fedaction.training.trainer import Pretraining
+
+_RECORD = "data.json"  # what it learned from
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,28 @@ class Supervised(Work):
     @property
     def done(self) -> bool:
         """See `Work`: the model file is what is written last."""
-        return self.model.exists() and (self.folder / "environment.json").exists()
+        if not self.model.exists() or not (self.folder / "environment.json").exists():
+            return False
+        record = self.folder / _RECORD
+        return not record.exists() or read_sealed_json(record).get("source") == self._source
+
+    @property
+    def _source(self) -> dict[str, str]:
+        return self.recipe.source.fingerprint(split_seed(self.recipe))
 
     def execute(self, progress: Progress, one_core: bool = False) -> float:
         """See `Work`; the share of the clients' test clips that it recognises."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with lock_folder(self.folder):
             remove_partial(self.folder)
+            record, source = self.folder / _RECORD, self._source
+            before = read_sealed_json(record).get("source") if record.exists() else source
+            if before != source:
+                raise ValueError(
+                    f"{self.folder} was begun with other recordings than there are now: bring those back, or choose "
+                    "another --out"
+                )
+            write_sealed_json(record, {"source": source})
             self._train(progress)
         rows = read_rows(self.folder / "metrics.jsonl")
         return [row.value or 0.0 for row in rows if (row.split, row.name) == ("test", "accuracy")][-1]
@@ -61,7 +78,7 @@ class Supervised(Work):
         clients = list(load_clients(self.recipe, progress).values())
         train, test = (join(splits) for splits in zip(*((c.train, c.test) for c in clients), strict=True))
         data = ClientData(clients[0].info, train, test)
-        write_json(self.folder / "environment.json", environment(device))
+        write_sealed_json(self.folder / "environment.json", environment(device))
         set_precision(tuning.tf32)
         window = window_of(data, side)
         learn, held_out = (recordings_of(split).on(device) for split in (train, test))
