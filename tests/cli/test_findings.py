@@ -6,6 +6,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import wave
@@ -325,3 +326,50 @@ def test_where_video_cannot_be_read_commands_say_what_to_install(work, monkeypat
 def test_a_module_of_our_own_that_is_missing_is_a_fault_with_a_traceback():
     with pytest.raises(ModuleNotFoundError), common.exit_on_refusal():
         import_module("fedaction.no_such_module")
+
+
+# Told to stop before it has begun
+
+AT_IMPORT = """
+import os, signal, sys
+def strike(event, arguments):
+    if event == "import" and arguments[0] == "{where}":
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(strike)
+from fedaction.command import main
+main()
+"""
+AT_CALL = """
+import os, signal
+import fedaction.cli as cli
+import fedaction.cli.common as common
+def strike(*_):
+    os.kill(os.getpid(), signal.{number})
+{where} = strike
+cli.main()
+"""
+TWICE = """
+import atexit, os, signal
+import fedaction.cli as cli
+def strike():
+    os.kill(os.getpid(), signal.SIGINT)
+atexit.register(strike)
+cli.app = strike
+cli.main()
+"""
+EARLY = [
+    (AT_IMPORT.format(where="rich.table"), -signal.SIGINT),  # silently, as a shell shows it: 130
+    (AT_IMPORT.format(where="fedaction.cli.study"), -signal.SIGINT),
+    (AT_CALL.format(where="cli.app", number="SIGINT"), 130),
+    (AT_CALL.format(where="cli.app", number="SIGTERM"), 143),
+    (AT_CALL.format(where="common.Commands.parse_args", number="SIGINT"), 130),
+    (TWICE, -signal.SIGINT),
+]
+STOPPED = "warning: stopped before it was done; nothing half-written is left\n"
+
+
+@pytest.mark.parametrize(("code", "status"), EARLY)
+def test_a_command_that_is_stopped_while_it_starts_shows_no_traceback(code, status):
+    """Real processes: Ctrl-C in the first second, while modules are loaded and words are read."""
+    done = subprocess.run([sys.executable, "-c", code, "recipes"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (status, STOPPED if status > 0 or code == TWICE else "")

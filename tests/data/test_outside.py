@@ -18,12 +18,15 @@ import pytest
 from fedaction.data import store
 from fedaction.data.features.recordings import read_wave
 from fedaction.data.imports import import_recordings, inspect, read_layout
+from fedaction.data.inputs import Input
 from fedaction.data.layout import OPENNI_15
 from fedaction.data.matlab import read_matrix
 from fedaction.data.poses import read_pose
 from fedaction.data.public.ntu import NTU60
+from fedaction.data.signals.times import even_out
 from fedaction.models.files import load_model
 from fedaction.runs.recipe import load_recipe
+from fedaction.serve.recordings import cut_windows
 from fedaction.server.devices import fleet_of
 from tests.data.public.formats import person
 
@@ -94,6 +97,18 @@ def test_a_small_archive_does_not_fill_the_memory(tmp_path: Path) -> None:
     with at_most(50), pytest.raises(ValueError, match=r"more than the 268435456 allowed; .*FEDACTION_LIMITS=2 "):
         import_recordings(path, tmp_path / "out", layout="openni_15")
     assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_times_that_say_anything_do_not_fill_the_memory() -> None:
+    """A few megabytes of readings that would be gigabytes at another rate."""
+    x = np.zeros((40_000, 3), np.float32)
+    given = Input(kind="signals", shape=(16, 3), hop=8, rate_hz=50.0)
+    with at_most(50), pytest.raises(ValueError, match=r"at 50 readings a second comes to 48000000000 bytes"):
+        cut_windows(x, given, 0.001)
+    assert len(cut_windows(x, given, 5.0).x) == 40_000 * 10 // 8 - 1
+    times = np.cumsum(np.where(np.arange(200_000) % 2, 0.001, 0.49))  # each step is one that a reader takes
+    with at_most(50), pytest.raises(ValueError, match="at 1000 readings a second comes to"):
+        even_out(times, np.zeros((200_000, 3)), 1000.0)
 
 
 def test_a_large_file_may_unpack_to_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,9 @@ from fedaction.cli.common import (
     report_progress,
     run_folder,
     say,
+    say_stopped,
     show,
+    stop_listening,
     table_width,
 )
 from fedaction.cli.data import data_app
@@ -265,8 +267,12 @@ def _say_warnings(texts: list[str]) -> None:
 
 def main() -> None:
     """Entry point."""
-    listen_for_stops()
     try:
+        listen_for_stops()
         app()
     except BrokenPipeError:
         sys.exit(1)
+    except KeyboardInterrupt as stop:  # before the command has begun, or after it has ended
+        sys.exit(say_stopped(stop))
+    finally:
+        stop_listening()

@@ -214,15 +214,26 @@ def listen_for_stops() -> None:
     signal.signal(signal.SIGTERM, _stop)
 
 
+def stop_listening() -> None:
+    """From here on either ends the process at once: what is left to do is Python's own, and it would show where."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 @contextmanager
 def exit_when_stopped(say_how: Callable[[], str] | None = None) -> Generator[None]:
     """Where somebody stops the command: one message, with how to go on, and status 130 (Ctrl-C) or 143 (SIGTERM)."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        warn(f"stopped; {say_how()}" if say_how else "stopped before it was done; nothing half-written is left")
-        number = signal.SIGTERM if isinstance(stop, Stopped) else signal.SIGINT
-        raise typer.Exit(128 + number) from None
+        raise typer.Exit(say_stopped(stop, say_how)) from None
+
+
+def say_stopped(stop: KeyboardInterrupt, say_how: Callable[[], str] | None = None) -> int:
+    """Says in one message that somebody has stopped the command; gives the exit status."""
+    warn(f"stopped; {say_how()}" if say_how else "stopped before it was done; nothing half-written is left")
+    return 128 + (signal.SIGTERM if isinstance(stop, Stopped) else signal.SIGINT)
 
 
 def load(read: Callable[..., Loaded], *arguments: Any) -> Loaded:
@@ -343,7 +354,7 @@ class Commands(TyperGroup):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """See click."""
-        with exit_on_misuse():
+        with exit_on_misuse(), exit_when_stopped():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:

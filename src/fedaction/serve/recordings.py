@@ -31,6 +31,7 @@ from fedaction.data.preprocess import check_sequence, mend, prepare
 from fedaction.data.public.base import files_below
 from fedaction.data.public.readers import READERS
 from fedaction.data.signals.store import is_signal_store, load_signals
+from fedaction.data.signals.times import check_length
 from fedaction.serve.tables import read_columns
 
 Array = npt.NDArray[Any]
@@ -289,6 +290,7 @@ def _signals(array: Array, given: Input, rate_hz: float | None) -> Windows:
 def _resample(values: npt.NDArray[np.float32], have: float, want: float) -> npt.NDArray[np.float32]:
     """(T, C) readings at another rate, by linear interpolation."""
     count = max(1, round(len(values) * want / have))
+    check_length(count, values, want)
     place = np.arange(count) * (have / want)
     there = np.arange(len(values))
     return np.stack([np.interp(place, there, column) for column in values.T], 1).astype(np.float32)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from fedaction.federation.outside import UNPACKED, UNPACKED_TIMES, check_amount
 
 Unit = Literal["s", "ms", "us", "ns"]
 UNITS: dict[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -92,8 +94,16 @@ def even_out(times: Floats, values: Floats, rate_hz: float) -> npt.NDArray[np.fl
         padded = np.pad(values, ((merged // 2, merged - 1 - merged // 2), (0, 0)), mode="edge")
         sums = np.cumsum(np.concatenate([np.zeros((1, values.shape[1])), padded]), axis=0)
         values = (sums[merged:] - sums[:-merged]) / merged
+    check_length((times[-1] - times[0]) * rate_hz, values, rate_hz)
     at = np.arange(int((times[-1] - times[0]) * rate_hz + 1e-6) + 1) / rate_hz + times[0]
     return np.stack([np.interp(at, times, column) for column in values.T], axis=1).astype(np.float32)
+
+
+def check_length(readings: float, values: npt.NDArray[Any], rate_hz: float) -> None:
+    """Refuses readings (T, C) of which there would be far more at another rate: times may say anything."""
+    size = round(readings) * values.shape[1] * 8
+    most = max(UNPACKED, UNPACKED_TIMES * values.nbytes)
+    check_amount(size, most, "a recording", f"at {rate_hz:g} readings a second comes to")
 
 
 def _keeps_pace(times: Floats, rate_hz: float) -> bool:
