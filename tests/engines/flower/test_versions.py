@@ -43,6 +43,24 @@ def test_waits_can_be_shortened():
     assert "time.sleep(3)" in text and text.count("time.") == text.count("time.sleep(") + text.count("total time.")
 
 
+def test_who_has_nothing_to_do_looks_less_and_less_until_a_message_comes():
+    from fedaction.engines.flower.node import Rests
+
+    time, slept = [0.0], []
+    rests = Rests(0.3, lambda: time[0], slept.append)
+    fetch, send = rests.follow(lambda found: found, lambda: None)
+    for moment, found in ((0.0, None), (2.0, None), (10.0, None), (100.0, None), (100.0, 0), (107.0, None)):
+        time[0] = moment
+        fetch(found)
+        rests.sleep(3)
+    assert slept == pytest.approx([0.3, 0.3, 1.0, 3.0, 0.3, 0.7])
+    time[0] = 150.0
+    send()
+    rests.sleep(3)
+    rests.sleep(0.1)
+    assert slept[6:] == pytest.approx([0.3, 0.1])  # never longer than Flower would
+
+
 def test_an_answer_that_lies_there_is_sent_and_a_supernode_goes_on(monkeypatch):
     """With Flower's own state and its own steps; only what would be the network is the test's."""
     from flwr.app import Message

@@ -4,8 +4,9 @@ ROLE is superlink, supernode, superexec or flwr; what follows is what Flower's o
 Those that `fedaction` has started end with it. A SuperLink stands behind a gate (see `gate`). A SuperNode sends every
 answer at once (`flush_replies`), ends when a thread of it has failed (`end_with_threads`), and leaves a mark whenever
 the server has answered (`mark_contact`). And it looks for messages more often: Flower's sleeps 3 s between two looks,
-which a round of small work would consist of; the environment variable FEDACTION_POLL says how many seconds it sleeps
-here (default 0.3). FEDACTION_HEARTBEAT is the time in which it shows that it is there (see `set_heartbeat`).
+which a round of small work would consist of; here it sleeps less where there is work (see `Rests`), as little as the
+environment variable FEDACTION_POLL says in seconds (default 0.3). FEDACTION_HEARTBEAT is the time in which it shows
+that it is there (see `set_heartbeat`).
 """
 
 # Flower is an extra, which a type checker need not find.
@@ -27,24 +28,51 @@ from typing import Any
 from fedaction.engines.flower.gate import SECRET, guard_superlink, show_secret
 
 POLL = "FEDACTION_POLL"
-"""The environment variable: seconds between two looks for messages."""
+"""The environment variable: seconds between two looks for messages, while messages come."""
 PARENT = "FEDACTION_PARENT"
 """The environment variable: the process that started this one, which may be gone before this one can look."""
 HEARTBEAT = "FEDACTION_HEARTBEAT"
 """The environment variable: seconds in which a SuperNode shows at least once that it is there, 10 or more."""
 MARK = "FEDACTION_CONTACT"
 """The environment variable: the file that is touched when the server has answered."""
+_SHARE = 0.1  # of the time without a message, that a SuperNode sleeps before it looks again
 
 
-class ShortSleeps:
-    """Stands for the module `time` where only `sleep` is used: no sleep is longer than a limit, in seconds."""
+class Rests:
+    """Stands for the module `time` where a SuperNode sleeps: a tenth of the time that nothing has come or gone.
 
-    def __init__(self, limit: float) -> None:
-        self._limit = limit
+    A look costs a SuperLink several milliseconds of its one thread, and every site looks. This way no message waits
+    much longer than a tenth of what the site has waited for it, and who has long had nothing to do looks as seldom as
+    Flower's own.
+    """
+
+    def __init__(
+        self, least: float, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        """`least`: seconds that it sleeps at least, unless Flower wants to sleep less."""
+        self._least, self._now, self._sleep = least, now, sleep
+        self._since = now()
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps so long, or up to the limit."""
-        time.sleep(min(seconds, self._limit))
+        """Sleeps as long as Flower wants to, or less."""
+        self._sleep(min(seconds, max(self._least, _SHARE * (self._now() - self._since))))
+
+    def follow(
+        self, pull: Callable[..., int | None], push: Callable[..., None]
+    ) -> tuple[Callable[..., int | None], Callable[..., None]]:
+        """Flower's steps that fetch a message and send answers, after which the time begins anew."""
+
+        def fetch(*positional: Any, **named: Any) -> int | None:
+            run = pull(*positional, **named)
+            if run is not None:
+                self._since = self._now()
+            return run
+
+        def send(*positional: Any, **named: Any) -> None:
+            push(*positional, **named)
+            self._since = self._now()
+
+        return fetch, send
 
 
 def shorten_backoff(seconds: float = 0.1) -> bool:
@@ -212,8 +240,10 @@ def main() -> None:
     mark = os.environ.get(MARK)
     fetch = mark_contact(start_client_internal._pull_and_store_message, Path(mark) if mark else None)
     fetch, send = flush_replies(fetch, start_client_internal._push_messages)
+    rests = Rests(max(0.01, float(os.environ.get(POLL, "0.3"))))
+    fetch, send = rests.follow(fetch, send)
     start_client_internal._pull_and_store_message, start_client_internal._push_messages = fetch, send
-    start_client_internal.time = ShortSleeps(max(0.01, float(os.environ.get(POLL, "0.3"))))
+    start_client_internal.time = rests
     flower_supernode()
 
 
