@@ -44,7 +44,7 @@ from fedaction.engines.optimisers import FusedOptimiser
 from fedaction.engines.recorded import RecordedStep
 from fedaction.engines.simulation import Simulation
 from fedaction.evaluation.site import Answers
-from fedaction.federation.processes import in_order_by
+from fedaction.federation.processes import in_order_by, share_heap
 from fedaction.federation.profile import STEPS
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import derive
@@ -162,6 +162,8 @@ class SequentialEngine(Simulation):
         self._workers = workers if device.type == "cpu" else 1
         self._draws = draws_by_itself(method)
         self._own = threading.local()
+        if self._workers > 1:
+            share_heap()
         self._pool = ThreadPoolExecutor(self._workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
