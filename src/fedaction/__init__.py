@@ -18,6 +18,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedaction.federation.loading import without_collection
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ def __getattr__(name: str) -> Any:
     """Public names are imported when they are used: torch takes seconds, and the command's `--help` needs none."""
     if name not in _NAMES:
         raise AttributeError(f"module 'fedaction' has no attribute {name!r}")
-    module = import_module(f"fedaction.{_NAMES[name]}")
+    with without_collection():
+        module = import_module(f"fedaction.{_NAMES[name]}")
     value = module if name == "callbacks" else getattr(module, name)
     globals()[name] = value
     return value

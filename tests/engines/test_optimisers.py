@@ -9,7 +9,7 @@ from torch import nn
 
 from fedaction.data.samples import in_memory
 from fedaction.engines.base import plan_batches, undecayed_names
-from fedaction.engines.optimisers import StackedOptimiser
+from fedaction.engines.optimisers import FusedOptimiser, StackedOptimiser
 from fedaction.engines.sequential import SequentialEngine
 from fedaction.engines.vectorised import VectorisedEngine
 from fedaction.federation.seeds import generator
@@ -62,6 +62,38 @@ def test_engines_step_as_torch_optim_does(double, name, engine):
             for n, tensor in {**update.tree, **made.store.pending(job.client)}.items():
                 torch.testing.assert_close(tensor, expected[n], atol=TOLERANCE, rtol=TOLERANCE)
     made.close()
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("name", RULES)
+def test_one_networks_steps_are_torch_optims_to_the_last_bit(name, nesterov):
+    """Parameters of two kinds of numbers; one has a gradient in every other step alone; then all is forgotten."""
+    random, shapes = generator(5), ((3, 4), (3,), (2,))
+
+    def make() -> list[nn.Parameter]:
+        return [nn.Parameter(torch.ones(s, dtype=torch.float64 if len(s) > 1 else torch.float32)) for s in shapes]
+
+    def group(weights: list[nn.Parameter]) -> list[dict[str, object]]:
+        return [{"params": weights[:2], "weight_decay": 0.1}, {"params": weights[2:], "weight_decay": 0.0}]
+
+    mine = make()
+    ours = FusedOptimiser(name, group(mine), 0.01, momentum=0.9, nesterov=nesterov)
+    for _ in range(2):
+        theirs = [nn.Parameter(weight.detach().clone()) for weight in mine]
+        rule = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
+        more = {"momentum": 0.9, "nesterov": nesterov} if name == "sgd" else {}
+        expected = rule(group(theirs), lr=0.01, fused=True, **more)
+        for step in range(4):
+            for place, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+                slope = torch.randn(one.shape, generator=random, dtype=one.dtype)
+                one.grad, other.grad = (None, None) if place == 2 and step % 2 else (slope, slope.clone())
+            ours.step()
+            expected.step()
+        ours.zero_grad()
+        assert all(weight.grad is None for weight in ours.parameters())
+        assert all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
+        assert not torch.equal(mine[0], torch.ones_like(mine[0]))
+        ours.reset(0.01)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -49,3 +49,37 @@ if __name__ == "__main__":
 """
     found = run(tmp_path, guarded)
     assert (found.returncode, found.stdout) == (0, "1\n"), found.stderr
+
+
+HEAPS = """
+import ctypes, sys, threading
+from fedaction.federation.processes import share_heap
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+if "shared" in sys.argv:
+    share_heap()
+together = threading.Barrier(4)
+
+def take():
+    together.wait()
+    libc.malloc(ctypes.c_size_t(100_000))
+    together.wait()
+
+threads = [threading.Thread(target=take) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+"""
+
+
+def test_threads_share_a_heap_only_where_they_are_told_to():
+    def count(*arguments: str) -> int:
+        done = subprocess.run([sys.executable, "-c", HEAPS, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.count("<heap nr=")
+
+    assert count("shared") == 1
+    assert count() > 1  # by itself the GNU C library has several

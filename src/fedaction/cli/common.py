@@ -30,6 +30,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from fedaction.cli.pace import TimeLeftColumn
 from fedaction.federation.files import take_folder
+from fedaction.federation.loading import load_torch
 from fedaction.federation.pace import Pace
 from fedaction.federation.processes import is_out_of_memory
 from fedaction.federation.progress import CONTROLS, DATA
@@ -260,8 +261,9 @@ def show(*tables: Table) -> None:
 
 
 def announce(text: str) -> None:
-    """Says on standard error what is being done, before the seconds that it takes to load torch."""
+    """Says on standard error what is being done, and loads torch, which takes seconds."""
     err.print(f"{quote(text)} ...", style="dim", highlight=False, markup=False, soft_wrap=True)
+    load_torch()
 
 
 def _log(*parts: str) -> None:

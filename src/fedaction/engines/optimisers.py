@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,42 +19,135 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 """Of Adam and AdamW, as torch.optim has them."""
 
 
+class FusedOptimiser:
+    """torch.optim's SGD, Adam or AdamW, whose memory is there, at zero; the step of a group is one kernel of torch's.
+
+    To make one of torch.optim's own loads torch's compiler, which takes as long as loading torch, and 70 MB.
+    """
+
+    def __init__(
+        self,
+        kind: OptimiserName,
+        groups: Iterable[Mapping[str, Any]],
+        lr: float | Tensor,
+        *,
+        momentum: float,
+        nesterov: bool,
+    ) -> None:
+        """Prepares for some parameters.
+
+        Args:
+            kind: its name.
+            groups: `params` with their `weight_decay`.
+            lr: the learning rate, a tensor where steps are recorded.
+            momentum: of SGD.
+            nesterov: whether that looks ahead.
+        """
+        self._groups = [(list[nn.Parameter](group["params"]), float(group["weight_decay"])) for group in groups]
+        self._kind, self._lr, self._momentum, self._nesterov = kind, lr, momentum, nesterov
+        self._memory = {p: _make_memory(kind, p, momentum, True) for p in self.parameters()}
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All that it changes."""
+        return [parameter for parameters, _ in self._groups for parameter in parameters]
+
+    def remembered(self) -> list[Tensor]:
+        """Its memory."""
+        return [tensor for own in self._memory.values() for tensor in own.values()]
+
+    def reset(self, lr: float) -> None:
+        """Forgets all, and takes another learning rate."""
+        for tensor in self.remembered():
+            tensor.zero_()
+        if isinstance(self._lr, Tensor):
+            self._lr.fill_(lr)
+        else:
+            self._lr = lr
+
+    def zero_grad(self) -> None:
+        """Forgets gradients."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """A step of all that have a gradient."""
+        for parameters, decay in self._groups:
+            alike: dict[torch.dtype, list[nn.Parameter]] = {}
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    alike.setdefault(parameter.dtype, []).append(parameter)
+            for some in alike.values():
+                self._step_alike(some, decay)
+
+    def _step_alike(self, parameters: list[nn.Parameter], decay: float) -> None:
+        gradients: list[Any] = [parameter.grad for parameter in parameters]
+        memory = [self._memory[parameter] for parameter in parameters]
+        if self._kind == "sgd":
+            momenta: Any = torch._fused_sgd_
+            momenta(
+                parameters,
+                gradients,
+                [own["momentum_buffer"] for own in memory] if self._momentum else [],
+                weight_decay=decay,
+                momentum=self._momentum,
+                lr=self._lr,
+                dampening=0.0,
+                nesterov=self._nesterov,
+                maximize=False,
+                is_first_step=False,
+            )
+            return
+        steps = [own["step"] for own in memory]
+        torch._foreach_add_(steps, 1)
+        kernel: Any = torch._fused_adam_ if self._kind == "adam" else torch._fused_adamw_
+        kernel(
+            parameters,
+            gradients,
+            [own["exp_avg"] for own in memory],
+            [own["exp_avg_sq"] for own in memory],
+            [],
+            steps,
+            lr=self._lr,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            weight_decay=decay,
+            eps=EPSILON,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
 def make_optimiser(
-    kind: OptimiserName,
-    groups: Sequence[Mapping[str, Any]],
-    lr: float | Tensor,
-    *,
-    momentum: float = 0.0,
-    nesterov: bool = False,
-    fused: bool = True,
-    recorded: bool = False,
+    kind: OptimiserName, groups: Sequence[Mapping[str, Any]], lr: float, *, momentum: float = 0.0, fused: bool = True
 ) -> torch.optim.Optimizer:
-    """An optimiser whose memory is there, at zero, before its first step.
+    """One of torch.optim's optimisers, whose memory is there, at zero, before its first step.
 
     Args:
         kind: its name.
-        groups: `params` with their `weight_decay`; those without parameters are left out.
-        lr: the learning rate, a tensor where steps are recorded.
+        groups: `params` with their `weight_decay`.
+        lr: the learning rate.
         momentum: of SGD.
-        nesterov: whether that looks ahead.
         fused: whether one kernel does the whole step.
-        recorded: whether steps will be recorded as a CUDA graph.
     """
-    some = [dict(group) for group in groups if group["params"]]
+    some = [dict(group) for group in groups]
     if kind == "sgd":
-        optimiser = torch.optim.SGD(some, lr, momentum, nesterov=nesterov, fused=fused)
-        slots = ("momentum_buffer",) if momentum else ()
+        optimiser = torch.optim.SGD(some, lr, momentum, fused=fused)
     else:
         rule = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
-        optimiser = rule(some, lr, BETAS, EPSILON, fused=fused, capturable=recorded)
-        slots = ("exp_avg", "exp_avg_sq")
+        optimiser = rule(some, lr, BETAS, EPSILON, fused=fused)
     for parameter in (p for group in some for p in group["params"]):
-        optimiser.state[parameter] = {slot: torch.zeros_like(parameter) for slot in slots}
-        if kind != "sgd":
-            # Where torch keeps it: a fused step counts on the parameter's device.
-            steps = torch.zeros((), dtype=torch.float32, device=parameter.device if fused or recorded else "cpu")
-            optimiser.state[parameter]["step"] = steps
+        optimiser.state[parameter] = _make_memory(kind, parameter, momentum, fused)
     return optimiser
+
+
+def _make_memory(kind: OptimiserName, parameter: Tensor, momentum: float, fused: bool) -> dict[str, Tensor]:
+    """What an optimiser remembers of a parameter, at zero."""
+    if kind == "sgd":
+        return {"momentum_buffer": torch.zeros_like(parameter)} if momentum else {}
+    memory = {slot: torch.zeros_like(parameter) for slot in ("exp_avg", "exp_avg_sq")}
+    # Where torch keeps it: a fused step counts on the parameter's device.
+    return {**memory, "step": torch.zeros((), dtype=torch.float32, device=parameter.device if fused else "cpu")}
 
 
 def memory_of(optimiser: torch.optim.Optimizer, names: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from fedaction.data.client import ClientData, Split
 from fedaction.data.samples import in_batches, in_memory, take_each
@@ -41,11 +40,11 @@ from fedaction.engines.base import (
     untrained_names,
     use_channels_last,
 )
-from fedaction.engines.optimisers import make_optimiser
+from fedaction.engines.optimisers import FusedOptimiser
 from fedaction.engines.recorded import RecordedStep
 from fedaction.engines.simulation import Simulation
 from fedaction.evaluation.site import Answers
-from fedaction.federation.processes import in_order_by
+from fedaction.federation.processes import in_order_by, share_heap
 from fedaction.federation.profile import STEPS
 from fedaction.federation.scope import Scope
 from fedaction.federation.seeds import derive
@@ -76,7 +75,7 @@ class _Resident:
         self.dropouts = {name: module.get_buffer(name) for name in dropout_buffers(module)}
         self.tensors: Tree = {**tensors_of(module), **self.dropouts}
         self.names = {parameter: name for name, parameter in module.named_parameters()}
-        self.optimisers: dict[object, Optimizer] = {}
+        self.optimisers: dict[object, FusedOptimiser] = {}
         self.recorded: dict[object, RecordedStep] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -163,6 +162,8 @@ class SequentialEngine(Simulation):
         self._workers = workers if device.type == "cpu" else 1
         self._draws = draws_by_itself(method)
         self._own = threading.local()
+        if self._workers > 1:
+            share_heap()
         self._pool = ThreadPoolExecutor(self._workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def train(self, jobs: Iterable[Job]) -> Iterator[Update]:
@@ -289,10 +290,10 @@ class SequentialEngine(Simulation):
         return Batch(*self._prepare.apply(batch["x"], batch["y"], drawn))
 
     def _step(
-        self, net: _Resident, anchor: _Resident, optimiser: Optimizer, batch: Tree, untrained: frozenset[str]
+        self, net: _Resident, anchor: _Resident, optimiser: FusedOptimiser, batch: Tree, untrained: frozenset[str]
     ) -> Metrics:
         """One step; its metrics. `batch`: samples `x`, labels `y`, and what was drawn for them."""
-        parameters = [p for group in optimiser.param_groups for p in group["params"]]
+        parameters = optimiser.parameters()
         loss, metrics = self._method.loss(net, anchor, self._prepare_batch(batch))
         loss.backward()
         for parameter, name in net.names.items():
@@ -307,24 +308,23 @@ class SequentialEngine(Simulation):
         if self._channels_last:
             align_gradients(parameters)
         optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+        optimiser.zero_grad()
         return {"loss": loss, **metrics}
 
     def _repeat(
-        self, net: _Resident, anchor: _Resident, optimiser: Optimizer, batch: Tree, untrained: frozenset[str]
+        self, net: _Resident, anchor: _Resident, optimiser: FusedOptimiser, batch: Tree, untrained: frozenset[str]
     ) -> Metrics:
         """See `_step`; recorded when a batch of its shape comes for the first time."""
         shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.items())
         key = (id(optimiser), shapes, untrained)
         if key not in net.recorded:
-            memory = [tensor for state in optimiser.state.values() for tensor in state.values()]
-            changed = [*net.module.parameters(), *net.module.buffers(), *memory]
+            changed = [*net.module.parameters(), *net.module.buffers(), *optimiser.remembered()]
             net.recorded[key] = RecordedStep(
                 lambda given: self._step(net, anchor, optimiser, given, untrained), batch, changed
             )
         return net.recorded[key](batch)
 
-    def _optimiser(self, client: str, net: _Resident, lr: float) -> Optimizer:
+    def _optimiser(self, client: str, net: _Resident, lr: float) -> FusedOptimiser:
         """An optimiser that remembers nothing so far; where steps are recorded it is always the same one."""
         parameters = trainable(self._method, client, net.module)
         plain = undecayed_names(self._method.plan(self._method.clients[client]))
@@ -336,27 +336,17 @@ class SequentialEngine(Simulation):
             {"params": [p for n, p in parameters.items() if n in plain], "weight_decay": 0.0},
         ]
 
-        training, recorded = self._training, self._recorded
+        training = self._training
         make = partial(
-            make_optimiser,
-            training.optimiser,
-            groups,
-            momentum=training.momentum,
-            nesterov=training.nesterov,
-            recorded=recorded,
+            FusedOptimiser, training.optimiser, groups, momentum=training.momentum, nesterov=training.nesterov
         )
-        if not recorded:
+        if not self._recorded:
             return make(lr)
         key = tuple(parameters)
         if key not in net.optimisers:
             net.optimisers[key] = make(torch.zeros((), dtype=torch.float32, device=self._device))
-        optimiser = net.optimisers[key]
-        for group in optimiser.param_groups:
-            group["lr"].fill_(lr)
-        for state in optimiser.state.values():
-            for tensor in state.values():
-                tensor.zero_()
-        return optimiser
+        net.optimisers[key].reset(lr)
+        return net.optimisers[key]
 
     def _test(self, split: Split, job: Job) -> Answers:
         client = self._data[job.client].tested_on(split)

@@ -34,7 +34,7 @@ class Simulation(ABC):
         """Prepares for some clients, whose samples move to the device here, once, where they fit."""
         self._method, self._training, self._device = method, training, device
         self._data = place(data, device)
-        self._first: dict[tuple[object, ...], dict[Scope, dict[str, Tensor]]] = {}
+        self._first: dict[object, dict[str, Tensor]] = {}
         self._networks: dict[tuple[object, ...], nn.Module] = {}
         self.profile: Profile = NOTHING
         self.store = LocalStore(lambda client: self._of_scope(client, Scope.LOCAL))
@@ -80,12 +80,14 @@ class Simulation(ABC):
     def _of_scope(self, client: str, scope: Scope) -> dict[str, Tensor]:
         """A client's tensors of a scope before it has ever trained; one copy for each architecture."""
         info = self._method.clients[client]
-        key = start_key(self._method, info)
+        scopes = self._method.plan(info).scopes
+        if scope not in scopes.values():
+            return {}
+        key = (start_key(self._method, info), scope)
         if key not in self._first:
             first = first_tensors(self._method, info, self._training.seed, self._device)
-            scopes = self._method.plan(info).scopes
-            self._first[key] = {s: {n: t for n, t in first.items() if scopes[n] is s} for s in Scope}
-        return self._first[key][scope]
+            self._first[key] = {name: tensor for name, tensor in first.items() if scopes[name] is scope}
+        return self._first[key]
 
     def _retrieve(self, jobs: Iterable[Job], split: Split = "test") -> Iterator[Answers]:
         """Tests of networks that learned without labels."""

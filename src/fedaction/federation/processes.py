@@ -5,15 +5,17 @@ Loads no torch: workers start afresh ("spawn") and would each load it.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from typing import TypeVar
 
@@ -38,6 +40,17 @@ def has_ended(process: int) -> bool:
     return False
 
 
+def share_heap() -> None:
+    """Lets threads that begin from here on use one heap, where the C library is GNU's.
+
+    By itself it gives each thread one of its own, which keeps what was freed though another thread could use it.
+    """
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # another C library
+            ctypes.CDLL(None).mallopt(_MOST_HEAPS, 1)
+
+
+_MOST_HEAPS = -8  # M_ARENA_MAX of malloc.h
 _MEMORY = (
     "allocate memory",
     "out of memory",

@@ -191,9 +191,9 @@ class Method:
     def _own_rules(self) -> tuple[Rule, ...]:
         """Who shares an own network; nothing where it is none."""
         first, *others = {client.architecture: client for client in self.clients.values()}.values()
-        if not self.overrides("build") or not is_own(network := blank(self, first)):
+        if not self.overrides("build") or not is_own(network := self._template(first)):
             return ()
-        networks = [network, *(blank(self, client) for client in others)]
+        networks = [network, *map(self._template, others)]
         return share_own(networks, getattr(self.settings, "buffers", "average"))
 
     def payload(self, server: ServerState, client: ClientInfo) -> dict[str, Tensor]:
@@ -229,17 +229,23 @@ class Method:
         """Names and rules of a client's tensors; computed once per architecture."""
         key = client.architecture
         if key not in self._plans:
-            network = self._templates[key] = blank(self, client).to("meta")
-            leaves = describe(network)
+            leaves = describe(self._template(client))
             self._plans[key] = Plan(leaves, self.scopes().decide(leaves))
         return self._plans[key]
+
+    def _template(self, client: ClientInfo) -> nn.Module:
+        """A client's network without values; built once per architecture."""
+        key = client.architecture
+        if key not in self._templates:
+            self._templates[key] = blank(self, client).to("meta")
+        return self._templates[key]
 
     def parts(self, client: ClientInfo) -> Mapping[str, Part]:
         """Which of a client's shared tensors are parts of larger ones on the server: over joints, over classes."""
         key = (client.architecture, client.classes) if self.shares_classes else client.architecture
         if key not in self._parts:
             plan = self.plan(client)
-            network = self._templates[client.architecture]
+            network = self._template(client)
             parts = joint_parts(client, self.body, network) if isinstance(network, Backbone) else {}
             if self.shares_classes:
                 parts |= class_parts(client, self.classes, network)

@@ -73,8 +73,8 @@ def precompute_frozen(
         if client.train.fresh:  # other clips each time: there is nothing to keep
             continue
         if info.architecture not in networks:
-            network = blank(method, info)
-            suits = isinstance(network, ResNet3D) and bool(network.frozen) and is_clip(info.shape)
+            network = blank(method, info) if is_clip(info.shape) else None
+            suits = isinstance(network, ResNet3D) and bool(network.frozen)
             networks[info.architecture] = (
                 cast("ResNet3D", fresh(method, info, seed)).to(device).eval() if suits else None
             )
