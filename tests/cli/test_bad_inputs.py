@@ -480,6 +480,23 @@ def test_a_pipe_or_a_device_among_a_runs_files_is_not_waited_for(kit, work, comm
         refused(result)
 
 
+STATUSES = {
+    "a time that no calendar has": {"remarks": [{"time": 1e300, "text": "x"}]},
+    "a number that no float holds": {"sent": 10**400},
+    "less than nothing": {"sites": {"a": {"refused": -1}}},
+    "no number": {"time": "soon"},
+}
+
+
+@pytest.mark.parametrize("what", STATUSES)
+def test_a_status_that_cannot_be_shown_is_refused(work, what):
+    (work / "served").mkdir()
+    (work / "served" / "sites.json").write_text("{}")
+    (work / "served" / "status.json").write_text(json.dumps(STATUSES[what]))
+    for options in ((), ("--json",)):
+        assert "served/status.json cannot be read: " in refused(fedaction("status", "served", *options))
+
+
 @pytest.mark.parametrize("name", ["status.json", "serve.json"])
 def test_a_pipe_among_a_served_runs_files_is_refused(work, name):
     (work / "served").mkdir()

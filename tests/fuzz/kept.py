@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from fedaction.cli.serve import follow
+from fedaction.cli.status import show_run, show_site
 from fedaction.data.client import ClientInfo
 from fedaction.engines.flower.keys import (
     fingerprint_pem,
@@ -35,7 +37,7 @@ from fedaction.runs.checkpoint import save_checkpoint
 from fedaction.runs.controls import has_controls, read_split, sum_up_controls
 from fedaction.runs.deploy import INDEX, describe_models, has_models
 from fedaction.runs.environment import has_environment
-from fedaction.runs.metrics import read_seconds
+from fedaction.runs.metrics import read_seconds, write_seconds
 from fedaction.runs.remote import NEWS, ROLL, Roll
 from fedaction.runs.segments import Segments, list_segments
 from tests.fuzz.samples import forge
@@ -75,7 +77,11 @@ def make_records(folder: Path) -> None:
 
 def read_records(folder: Path) -> object:
     kinds = {STATUS: ServerStatus, SITE: SiteStatus, SERVE: Holder, JOIN: Holder}
-    return [read_record(kind, folder / name) for name, kind in kinds.items()]
+    site = folder / "site"
+    site.mkdir(exist_ok=True)
+    for name, own in ((SITE, STATUS), (JOIN, JOIN)):
+        shutil.copy(folder / name, site / own)
+    return [read_record(kind, folder / name) for name, kind in kinds.items()], show_run(folder), show_site(site)
 
 
 def make_roll(folder: Path) -> None:
@@ -139,8 +145,8 @@ def read_controls(folder: Path) -> object:
 
 
 def make_seconds(folder: Path) -> None:
-    lines = [{"round": number, "train": 0.5, "total": 0.75} for number in range(1, 5)]
-    (folder / "clock.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for number in range(1, 5):
+        write_seconds(folder / "clock.jsonl", number, 0.5, 0.75)
 
 
 def read_clock(folder: Path) -> object:

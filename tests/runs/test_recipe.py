@@ -429,6 +429,8 @@ def test_a_recipe_that_is_not_there_has_its_neighbours_named(tmp_path, monkeypat
 def test_yes_and_no_are_not_numbers():
     with pytest.raises(RecipeError, match=r"rounds is not a yes-or-no key \(got true\)"):
         parse_recipe({"method": "fsar", "rounds": True})
+    with pytest.raises(RecipeError, match=r"seeds is no list of yes-or-no values \(got true\)"):
+        parse_recipe({"method": "fedavg", "seeds": [True]})
 
 
 def test_a_default_written_out_is_no_other_configuration():

@@ -388,6 +388,13 @@ def test_a_changed_word_of_the_environment_is_noticed_and_missing_evidence_too(d
     assert f"{done / 'evidence.json'} is not there: `fedaction resume {done}`" in refuse("report", done)
 
 
+def test_a_run_without_checkpoints_says_that_it_begins_again(done, made):
+    shutil.rmtree(done / "checkpoints")
+    accept("report", done)
+    assert f"{done} has a result, but no checkpoint: it is trained from the beginning" in accept("resume", done)
+    assert result_of(done) == result_of(made / "run")
+
+
 def test_a_result_of_something_else_is_not_the_runs(done, made):
     (done / "result.json").write_text('{"n": 8, "accuracy": 0.9}')
     for command in readers(done):

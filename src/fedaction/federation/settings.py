@@ -114,6 +114,8 @@ def _check_value(value: Any, where: str) -> None:
     for item in cast("list[Any]", value) if isinstance(value, list | tuple) else [value]:
         if isinstance(item, str) and not is_text(item):
             raise RecipeError(f"{where} = {item!r} is not text in UTF-8, which recipes are written in")
+        if isinstance(item, bool) and isinstance(value, list | tuple):
+            raise RecipeError(f"{where} is no list of yes-or-no values (got {str(item).lower()})")
         if isinstance(item, int) and abs(item) >= _MOST_WHOLE:
             raise RecipeError(f"{where} must be below 2^63, got a number of {item.bit_length()} bits")
 

@@ -201,7 +201,12 @@ def read_analyses(folder: Path) -> tuple[Analysis, ...]:
     analyses: list[Analysis] = []
     for path in folder.glob("*.json"):
         picture = path.with_suffix(".svg")
-        analyses.append(replace(_parse(path, Analysis), picture=_bytes(picture) if picture.exists() else b""))
+        try:
+            analysis = _parse(path, Analysis)
+        except ValueError as error:
+            again = f"`fedaction analyse {folder.parent}` makes it again"
+            raise ValueError(f"{error}; remove it, or {again}") from None
+        analyses.append(replace(analysis, picture=_bytes(picture) if picture.exists() else b""))
     return tuple(sorted(analyses, key=lambda analysis: (analysis.place, analysis.name)))
 
 

@@ -31,7 +31,9 @@ def read_profile(folder: Path) -> dict[str, Any] | None:
     try:
         record = _RECORD.validate_json(read_file(path))
     except ValidationError as error:
-        raise ValueError(f"{path}: {first_fault(error)}") from None
+        raise ValueError(
+            f"{path}: {first_fault(error)}; remove it: nothing makes it again, and a report does without it"
+        ) from None
     rows = [
         [own.name, f"{own.seconds:.3g}", f"{100 * own.share:.1f}", f"{own.per_round:.3g}"] for own in record.sections
     ]

@@ -37,7 +37,7 @@ from fedaction.runs.result import RESULT_FILE
 from fedaction.runs.seal import OF, Seal, SealError
 from fedaction.runs.settle import settle
 from fedaction.runs.snapshots import Snapshots
-from fedaction.runs.standing import ENVIRONMENT_FILE, EVIDENCE_FILE, UNSEALED, check_begun
+from fedaction.runs.standing import ENVIRONMENT_FILE, EVIDENCE_FILE, UNSEALED, check_begun, read_standing
 from fedaction.runs.stop import is_last, is_over, is_tested
 from fedaction.server.state import FederationState, Row
 
@@ -150,6 +150,8 @@ class SingleRun:
         state = latest_checkpoint(checkpoints, table)
         if state is None:
             (self.folder / "clock.jsonl").unlink(missing_ok=True)
+            if read_standing(self.folder) is not None:  # by its result
+                self.progress.warn(f"{self.folder} has a result, but no checkpoint: it is trained from the beginning")
             state = RunState(FederationState(0, initial_state(self.assembly.method, self.assembly.seed)))
         else:
             self._check(state)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
@@ -40,6 +40,11 @@ _PACE = 10  # rounds that the time left is told from
 
 Stage = Literal["waiting", "training", "done", "failed", "stopped"]
 Kept = TypeVar("Kept", bound=BaseModel)
+Moment = Annotated[FiniteFloat, Field(ge=0, le=253_402_300_799)]
+"""Seconds since 1970, up to the year 9999: what no calendar has cannot be shown."""
+Duration = Annotated[FiniteFloat, Field(ge=0, le=10**12)]
+"""Seconds."""
+Count = Annotated[int, Field(ge=0, le=2**63)]
 
 
 class _Record(BaseModel):
@@ -55,7 +60,7 @@ class Holder(_Record):
     machine: str = ""
     place: str = Field(default="", max_length=1000)
     """Where the server listens, or which one a site joins: HOST:PORT."""
-    since: FiniteFloat = 0.0
+    since: Moment = 0.0
     """Seconds since 1970."""
 
     @classmethod
@@ -75,18 +80,18 @@ class SeenSite(_Record):
     """A site, as the server sees it."""
 
     here: bool = False
-    since: FiniteFloat = 0.0
+    since: Moment = 0.0
     """When it came or went, in seconds since 1970."""
     about: str = ""
     """What it has, in a few words."""
-    refused: int = 0
+    refused: Count = 0
     """How many of its updates were not used."""
 
 
 class Remark(_Record):
     """What the server's owner should know."""
 
-    time: FiniteFloat
+    time: Moment
     text: str
 
 
@@ -96,28 +101,28 @@ class ServerStatus(_Record):
     stage: Stage = "waiting"
     ending: str = ""
     """How it ended, in words."""
-    time: FiniteFloat = 0.0
+    time: Moment = 0.0
     """When this was written, in seconds since 1970."""
-    wanted: int = 0
+    wanted: Count = 0
     """How many sites begin it."""
     method: str = ""
-    round: int = 0
-    rounds: int = 0
+    round: Count = 0
+    rounds: Count = 0
     metric: str = "accuracy"
     value: FiniteFloat | None = None
     """The last mean of the metric over sites, 0 to 1."""
-    measured: int = 0
+    measured: Count = 0
     """The round that it was taken in."""
-    pace: FiniteFloat | None = None
+    pace: Duration | None = None
     """Seconds that a round has taken lately."""
     sites: dict[str, SeenSite] = Field(default_factory=dict, max_length=_MOST_SITES)
-    left_out: int = 0
+    left_out: Count = 0
     """How often a site was not let in."""
-    warnings: int = 0
+    warnings: Count = 0
     remarks: list[Remark] = Field(default_factory=list[Remark], max_length=MOST_REMARKS)
-    sent: int = 0
+    sent: Count = 0
     """Bytes of messages, to all sites."""
-    received: int = 0
+    received: Count = 0
 
 
 class SiteStatus(_Record):
@@ -125,7 +130,7 @@ class SiteStatus(_Record):
 
     name: str = ""
     data: str = ""
-    time: FiniteFloat = 0.0
+    time: Moment = 0.0
     """When the last message was answered, in seconds since 1970; 0: none was."""
     job: str = ""
     """What it asked for."""
@@ -133,12 +138,12 @@ class SiteStatus(_Record):
     """What is being done now."""
     run: str = ""
     method: str = ""
-    round: int = 0
+    round: Count = 0
     told: dict[str, FiniteFloat] = Field(default_factory=dict[str, float], max_length=1000)
     """The numbers that were reported last."""
-    sent: int = 0
+    sent: Count = 0
     """Bytes of answers, since the site's folder was made."""
-    received: int = 0
+    received: Count = 0
     model: str = ""
     """Where the network of the last run lies that came to its end."""
     left_out: str = ""
