@@ -28,7 +28,8 @@ def test_load_of_two_sites_is_counted_and_nothing_is_lost():
     assert done.exit_code == 0, done.output
     (line,) = json.loads(done.stdout)
     assert (line["sites"], line["rayed"], line["lost"]) == (2, False, 0)
-    assert all(line[name] > 0 for name in ("round", "memory", "busy", "bytes"))
+    counted = ("round", "memory", "busy", "bytes", "link_memory", "link_busy", "site_memory")
+    assert all(line[name] > 0 for name in counted)
 
 
 def test_load_that_is_simulated_is_counted_the_same():
@@ -37,3 +38,4 @@ def test_load_that_is_simulated_is_counted_the_same():
     assert done.exit_code == 0, done.output
     (line,) = json.loads(done.stdout)
     assert (line["sites"], line["rayed"], line["lost"]) == (2, True, 0)
+    assert line["link_memory"] is line["link_busy"] is line["site_memory"] is None  # there is no SuperLink

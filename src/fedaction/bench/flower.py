@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
+from fedaction.bench.watched import Watched
 from fedaction.engines.flower.launch import (
     check_flower,
     flower_environment,
@@ -113,7 +114,7 @@ def _time_plain(folder: Path, rounds: int) -> list[float]:
     """Seconds of each round of a plain app."""
     server = _SERVER.replace("ROUNDS", str(rounds)).replace("SITES", str(len(PLACES)))
     with ExitStack() as stack:
-        log, home, port = _open_link(stack, folder)
+        log, home, port, _ = _open_link(stack, folder)
         program = str(Path(sys.executable).parent / "flower-supernode")
         for name in PLACES:
             command = [program, "--insecure", "--superlink", f"127.0.0.1:{port}", "--port", str(free_port())]
@@ -137,10 +138,17 @@ def _time_own(folder: Path, rounds: int, **more: Any) -> tuple[list[float], list
     return list(seconds[0].values()), list(seconds[1].values())
 
 
-def carry_out_real(folder: Path, run: Path, stores: Mapping[str, Path], seconds: float) -> None:
-    """Carries out a run (see `open_run`) over real SuperNodes on this machine, in at most so many seconds."""
+def carry_out_real(
+    folder: Path, run: Path, stores: Mapping[str, Path], seconds: float
+) -> tuple[Watched, dict[str, tuple[Watched, ...]]]:
+    """Carries out a run (see `open_run`) over real SuperNodes on this machine, in at most so many seconds.
+
+    Returns:
+        The SuperLink, and each site's SuperNode and worker.
+    """
+    sites: dict[str, tuple[Watched, ...]] = {}
     with ExitStack() as stack:
-        log, home, port = _open_link(stack, folder)
+        log, home, port, link = _open_link(stack, folder)
         for name, data in stores.items():
             place, own = folder / "sites" / name, free_port()
             place.mkdir(parents=True)
@@ -155,22 +163,32 @@ def carry_out_real(folder: Path, run: Path, stores: Mapping[str, Path], seconds:
             alone = {**os.environ, "OMP_NUM_THREADS": "1"}
             worker = subprocess.Popen(command, env=alone, stdout=log, stderr=subprocess.STDOUT)
             stack.callback(stop, worker)
+            sites[name] = Watched(node.pid), Watched(worker.pid)
         submit(home, port, run, run_files("fedaction.runs.server_app"))
-        _wait_for(run / "result.json", seconds)
+        everybody = [link, *(process for site in sites.values() for process in site)]
+
+        def look() -> None:
+            for process in everybody:
+                process.look()
+
+        _wait_for(run / "result.json", seconds, look)
+    return link, sites
 
 
-def _open_link(stack: ExitStack, folder: Path) -> tuple[IO[bytes], Path, int]:
-    """A SuperLink until the stack is closed: its log, its folder and its port."""
+def _open_link(stack: ExitStack, folder: Path) -> tuple[IO[bytes], Path, int, Watched]:
+    """A SuperLink until the stack is closed: its log, its folder, its port and its process."""
     folder.mkdir(parents=True, exist_ok=True)
     log = stack.enter_context((folder / "flower.log").open("wb"))
     home, port = folder / "flower", free_port()
-    stack.callback(stop, open_superlink(home, "127.0.0.1", port, log))
-    return log, home, port
+    link = open_superlink(home, "127.0.0.1", port, log)
+    stack.callback(stop, link)
+    return log, home, port, Watched(link.pid)
 
 
-def _wait_for(path: Path, seconds: float) -> None:
+def _wait_for(path: Path, seconds: float, look: Callable[[], object] = lambda: None) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
+        look()
         if path.exists():
             try:
                 json.loads(path.read_text(encoding="utf-8"))

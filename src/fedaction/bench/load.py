@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from fedaction.bench.flower import SMALL, carry_out_real
@@ -29,7 +29,9 @@ def bench_load(
 
     Returns:
         Of each: `sites` and `rayed`; `round`, seconds of a round of training and test, the median without the first;
-        `memory`, bytes that the server's process had at most; `busy`, CPU seconds of its work by round and site;
+        `memory`, bytes that the server app had at most; `busy`, CPU seconds of its work by round and site;
+        `link_memory` and `link_busy`, the same of the SuperLink, and `site_memory`, the mean of what a site's
+        SuperNode and worker had at most, all None in the simulation;
         `bytes`, what a site is sent and sends in a round of training; `lost`, answers that did not come.
     """
     (check_ray if rayed and sizes else check_flower)()
@@ -48,8 +50,9 @@ def _load(folder: Path, size: int, rounds: int, rayed: bool) -> dict[str, Any]:
     recipe = parse_recipe({**values, **SMALL, "device": "cpu", "batch_size": 4})
     home = folder / "run"
     open_run(recipe, home, Roll(count=size, wait=3600.0))
+    real = None
     if not rayed:
-        carry_out_real(folder, home, stores, 120.0 * rounds + 30.0 * size)
+        real = carry_out_real(folder, home, stores, 120.0 * rounds + 30.0 * size)
     else:
         sites = {site: str(path) for site, path in stores.items()}
         told = {"home": str(home), "state": str(folder / "sites"), "sites": sites}
@@ -64,12 +67,16 @@ def _load(folder: Path, size: int, rounds: int, rayed: bool) -> dict[str, Any]:
     rows = read_rows(home / "metrics.jsonl")
     of = {name: [row.value or 0 for row in rows if row.split == "server" and row.name == name] for name in _COUNTED}
     seconds = list(read_seconds(home / "clock.jsonl", "total").values())[1:]
+    visits = (len(done) - 1) * size
     return {
         "sites": size,
         "rayed": rayed,
         "round": median(seconds),
         "memory": done[-1].get("memory", 0),
-        "busy": (done[-1]["cpu"] - done[0]["cpu"]) / (len(done) - 1) / size,
+        "busy": (done[-1]["cpu"] - done[0]["cpu"]) / visits,
+        "link_memory": real and real[0].memory,
+        "link_busy": real and real[0].cpu_between(done[0]["time"], done[-1]["time"]) / visits,
+        "site_memory": real and mean(sum(process.memory for process in site) for site in real[1].values()),
         "bytes": (sum(of["bytes_up"]) + sum(of["bytes_down"])) / len(of["participants"]) / size,
         "lost": size * len(of["participants"]) - int(sum(of["participants"])),
     }

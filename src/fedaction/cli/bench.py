@@ -16,6 +16,13 @@ EngineOption = Annotated[str, typer.Option(help="sequential, vectorised or both.
 PrecisionOption = Annotated[str, typer.Option(help="fp32, or on a GPU bf16.")]
 RecordedFlag = Annotated[bool, typer.Option("--recorded", help="On a GPU: it repeats recorded steps by itself.")]
 TimedRounds = Annotated[int, typer.Option(min=1, help="Timed rounds of each engine, after two that warm up.")]
+_COSTS = (  # of many sites: what `bench load` measures, and how a table has it
+    ("memory", 1e-6, "{:.0f}"),
+    ("busy", 1e3, "{:.1f}"),
+    ("link_memory", 1e-6, "{:.0f}"),
+    ("link_busy", 1e3, "{:.1f}"),
+    ("site_memory", 1e-6, "{:.0f}"),
+)
 
 bench_app = App(help="Measure speed: ratios within one run.")
 
@@ -239,12 +246,13 @@ def bench_load(
     if as_json:
         print(json.dumps(lines))
         return
-    heads = ("s a round", "rounds a minute", "server, MB", "server, ms a site", "bytes a site", "lost")
-    table = Table("", "sites", *heads, box=None)
+    costs = ("server app, MB", "ms a site", "SuperLink, MB", "ms a site", "a site, MB")
+    table = Table("", "sites", "s a round", "rounds a minute", *costs, "bytes a site", "lost", box=None)
     for line in lines:
-        pace = (f"{line['round']:.1f}", f"{60 / line['round']:.1f}")
-        cost = (f"{line['memory'] / 1e6:.0f}", f"{1000 * line['busy']:.1f}", f"{line['bytes']:,.0f}")
-        table.add_row("simulated" if line["rayed"] else "real", str(line["sites"]), *pace, *cost, str(line["lost"]))
+        cells = [f"{line['round']:.1f}", f"{60 / line['round']:.1f}"]
+        cells += ["" if line[key] is None else form.format(scale * line[key]) for key, scale, form in _COSTS]
+        end = (f"{line['bytes']:,.0f}", str(line["lost"]))
+        table.add_row("simulated" if line["rayed"] else "real", str(line["sites"]), *cells, *end)
     show(table)
 
 

@@ -16,7 +16,7 @@ from fedaction.engines.flower.earlier import Keeping
 from fedaction.engines.flower.envelope import Name
 from fedaction.engines.flower.limits import Limits
 from fedaction.engines.flower.site import USUAL_REPORTS, Site
-from fedaction.engines.flower.status import STATUS, Diary
+from fedaction.engines.flower.status import CALL, STATUS, Diary
 from fedaction.runs.sites import SiteWorkshop
 
 
@@ -76,7 +76,8 @@ def main() -> None:
     diary = Diary(settings.state / STATUS, settings.name, settings.data, log)
     keeping = Keeping(settings.keep_runs, settings.keep_from)
     site = Site(settings.name, settings.state, workshop, settings.reports, log, settings.limits, diary.note, keeping)
-    worker = Worker(settings.address, settings.secret.read_bytes(), site.answer, log)
+    secret, call = settings.secret.read_bytes(), settings.state / CALL
+    worker = Worker(settings.address, secret, site.answer, call, log)
     log(f"{settings.name} is ready")
     try:
         worker.run(lambda: stopped or os.getppid() != settings.parent)

@@ -49,16 +49,43 @@ def test_who_has_nothing_to_do_looks_less_and_less_until_a_message_comes():
     time, slept = [0.0], []
     rests = Rests(0.3, lambda: time[0], slept.append)
     fetch, send = rests.follow(lambda found: found, lambda: None)
-    for moment, found in ((0.0, None), (2.0, None), (10.0, None), (100.0, None), (100.0, 0), (107.0, None)):
+    for moment, found in ((0.0, None), (2.0, None), (8.0, None), (100.0, None), (100.0, 0), (106.0, None)):
         time[0] = moment
         fetch(found)
         rests.sleep(3)
-    assert slept == pytest.approx([0.3, 0.3, 1.0, 3.0, 0.3, 0.7])
+    assert slept == pytest.approx([0.3, 0.5, 2.0, 3.0, 0.3, 1.5])
     time[0] = 150.0
     send()
     rests.sleep(3)
     rests.sleep(0.1)
     assert slept[6:] == pytest.approx([0.3, 0.1])  # never longer than Flower would
+
+
+def test_a_worker_waits_for_the_call_of_its_supernode(tmp_path):
+    from threading import Event, Thread
+
+    from fedaction.engines.flower.node import call_worker
+    from fedaction.engines.flower.worker import Worker
+
+    path, told, over = tmp_path / "call", Event(), Event()
+    fetch = call_worker(lambda run: run, path)
+    assert fetch(None) is None and not path.exists()
+    worker = Worker("127.0.0.1:1", b"0" * 64, bytes, path, patience=1e9)
+
+    def wait():
+        worker._rest(worker._last_call(), over.is_set)
+        told.set()
+
+    for end in (lambda: fetch(7), lambda: fetch(0), over.set):
+        told.clear()
+        thread = Thread(target=wait, daemon=True)
+        thread.start()
+        assert not told.wait(0.5)
+        end()
+        assert told.wait(60)
+        thread.join()
+    Worker("127.0.0.1:1", b"0" * 64, bytes, path, patience=0.1)._rest(worker._last_call(), lambda: False)
+    worker.close()
 
 
 def test_an_answer_that_lies_there_is_sent_and_a_supernode_goes_on(monkeypatch):

@@ -23,8 +23,8 @@ from urllib.request import BaseHandler, HTTPSHandler, ProxyHandler, build_opener
 
 from fedaction.engines.flower.gate import SECRET, draw_secret
 from fedaction.engines.flower.keys import read_key
-from fedaction.engines.flower.node import MARK, PARENT
-from fedaction.engines.flower.status import CONTACT
+from fedaction.engines.flower.node import CALLED, MARK, PARENT
+from fedaction.engines.flower.status import CALL, CONTACT
 from fedaction.federation.files import read_json, write_atomically, write_json
 
 _CONNECTION = "fedaction"
@@ -90,7 +90,6 @@ def flower_environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         **os.environ,
         "FLWR_HOME": str(home.resolve()),
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
         "PATH": os.pathsep.join([programs, os.environ.get("PATH", "")]),
     }
 
@@ -340,7 +339,7 @@ def start_supernode(
     command = ["supernode", *(["--insecure"] if keys is None else keys.options()), "--superlink", superlink]
     command += ["--host", "127.0.0.1", "--port", str(port), "--isolation", "process"]
     command += ["--superexec-auth-secret-file", str(secret), *options]
-    return _start(command, home, log, {MARK: str(home.parent / CONTACT)})
+    return _start(command, home, log, {MARK: str(home.parent / CONTACT), CALLED: str(home.parent / CALL)})
 
 
 def stop(process: subprocess.Popen[bytes], seconds: float = 15.0) -> None:

@@ -30,6 +30,8 @@ JOIN = "join.json"
 """In a site's folder: the process of `fedaction join`."""
 CONTACT = "contact"
 """In a site's folder: was touched when the server last answered."""
+CALL = "call"
+"""In a site's folder: was touched when its SuperNode last had a message for the worker."""
 MOST_REMARKS = 50
 """Remarks that are kept: the last ones."""
 _MOST_NAME = 100

@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -36,6 +37,8 @@ from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, 
 from fedaction.engines.flower.post import unwrap, wrap
 
 _ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
+_LOOK = 0.2  # seconds from one look for a message to the next, while another one is being fetched
+_GLANCE = 0.05  # seconds from one look at the file to the next
 
 
 class Worker:
@@ -46,8 +49,9 @@ class Worker:
         address: str,
         secret: bytes,
         answer: Callable[[bytes], bytes],
+        call: Path,
         log: Callable[[str], object] = lambda _: None,
-        poll: float = 0.2,
+        patience: float = 2.0,
     ) -> None:
         """Prepares a worker.
 
@@ -55,10 +59,12 @@ class Worker:
             address: of the SuperNode's own interface, on this machine.
             secret: what the SuperNode knows its worker by.
             answer: what makes an answer of a message's bytes.
+            call: the file that the SuperNode touches when it has a message.
             log: told of failures.
-            poll: seconds from one look for a message to the next.
+            patience: seconds after which it asks for a message though it was not called.
         """
-        self._address, self._answer, self._log, self._poll = address, answer, log, poll
+        self._address, self._answer, self._call, self._log = address, answer, call, log
+        self._patience = patience
         auth = SuperExecAuthHttpInterceptor(master_secret=secret, protected_methods=frozenset({_ACQUIRE}))
         self._client = self._connect(auth)
 
@@ -72,6 +78,7 @@ class Worker:
         task: _Task | None = None
         told = False
         while not until():
+            seen = self._last_call()  # before it asks, so that it misses none
             try:
                 acquired = self._client.AcquireTask(request)
                 told = False
@@ -84,8 +91,8 @@ class Worker:
                     self._log(f"the SuperNode does not answer: {type(error).__name__}: {error}")
                 told = True
             if task is None:
-                time.sleep(self._poll)
-            elif task.fetched.wait(self._poll):
+                self._rest(seen, until)
+            elif task.fetched.wait(_LOOK):
                 try:
                     task.finish(self._answer)
                 except (httpx.HTTPError, RuntimeError) as error:
@@ -95,6 +102,18 @@ class Worker:
     def close(self) -> None:
         """Ends the connection."""
         self._client.close()
+
+    def _rest(self, seen: int, until: Callable[[], bool]) -> None:
+        """Waits to be called. To look at a file costs nothing, to ask a SuperNode costs both some milliseconds."""
+        end = time.monotonic() + self._patience
+        while self._last_call() == seen and time.monotonic() < end and not until():
+            time.sleep(_GLANCE)
+
+    def _last_call(self) -> int:
+        try:
+            return self._call.stat().st_mtime_ns
+        except OSError:
+            return 0
 
     def _connect(self, interceptor: Any) -> Any:
         return RuntimeHttpClient.from_server_address(
