@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
+import signal
 import struct
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from contextlib import chdir
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runs.commands import Launcher
+from tests.runs.commands import Launcher, is_stopped, waits_for
 
 pytestmark = pytest.mark.slow  # by default the rooms' own tests have all of it, from inside
 
@@ -301,9 +301,18 @@ def test_f14_what_the_stage_makes_has_a_limit(launcher: Launcher, work: Path) ->
     assert "stage would make" in refused(launcher, *words, limits=memory)
 
 
-def test_f14_three_runs_at_once_have_a_folder_each(work: Path) -> None:
-    code = "from fedaction.cli import main; main()"
-    command = [sys.executable, "-c", code, "run", "small.toml", "--set", "rounds=1"]
-    runs = [subprocess.Popen(command, cwd=work, stderr=subprocess.PIPE) for _ in range(3)]
-    assert [(run.communicate()[0], run.returncode)[1] for run in runs] == [0, 0, 0]
-    assert len(list((work / "runs").iterdir())) == 3
+def test_f14_runs_at_once_have_a_folder_each(launcher: Launcher, work: Path) -> None:
+    """The second comes and goes while the first is held right before its first change of a file."""
+    home = launcher.errors.parent
+    with chdir(home):
+        second = Launcher(work)
+    words = ("run", work / "small.toml", "--set", "rounds=1")
+    process = launcher.start(*words, signal=("runs", 1, signal.SIGSTOP))
+    try:
+        waits_for(lambda: is_stopped(process), "the first run's change of a file")
+        assert second.do(*words) == 0, second.said()
+    finally:
+        second.close()
+        os.kill(process, signal.SIGCONT)
+    assert launcher.status() == 0, launcher.said()
+    assert len(list((home / "runs").iterdir())) == 2

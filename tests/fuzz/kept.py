@@ -31,8 +31,10 @@ from fedaction.engines.flower.status import (
 )
 from fedaction.engines.messages import pack
 from fedaction.federation.files import write_json
+from fedaction.federation.profile import Profile
 from fedaction.papers.work import Environment
-from fedaction.report.files import read_environment
+from fedaction.report.files import read_analyses, read_environment
+from fedaction.report.profile import read_profile, write_profile
 from fedaction.runs.checkpoint import save_checkpoint
 from fedaction.runs.controls import has_controls, read_split, sum_up_controls
 from fedaction.runs.deploy import INDEX, describe_models, has_models
@@ -40,6 +42,8 @@ from fedaction.runs.environment import has_environment
 from fedaction.runs.metrics import read_seconds, write_seconds
 from fedaction.runs.remote import NEWS, ROLL, Roll
 from fedaction.runs.segments import Segments, list_segments
+from fedaction.training.distil import DATA_FILE, read_source
+from fedaction.training.folders import read_part
 from tests.fuzz.samples import forge
 
 SITE = "site.json"
@@ -142,6 +146,37 @@ def make_controls(folder: Path) -> None:
 
 def read_controls(folder: Path) -> object:
     return has_controls(folder), read_split(folder), sum_up_controls([folder], "b")
+
+
+def make_analysis(folder: Path) -> None:
+    """Without the hash, as above; and where the time went."""
+    table = {"columns": ["round", "accuracy"], "rows": [["1", "0.5"], ["2", "0.75"]]}
+    about = {"name": "curves", "place": 1, "round": 2, "title": "Curves", "caption": "Of two.", "notes": ["One."]}
+    write_json(folder / "curves.json", {**about, "table": table, "values": {"mean": [0.5, 0.75]}})
+    profile = Profile()
+    profile.begin("run", 1)
+    with profile.section("test"):
+        pass
+    write_profile(folder, profile)
+
+
+def read_analysis(folder: Path) -> object:
+    inner = folder / "analyses"
+    inner.mkdir(exist_ok=True)
+    shutil.copy(folder / "curves.json", inner)
+    return read_analyses(inner), read_profile(folder)
+
+
+def make_parts(folder: Path) -> None:
+    """Without the hash, as above: what an evaluation's protocols gave, and which clips a distillation learned."""
+    scores = {"probe_clip": 0.5, "probe_recall": [0.5, None, 1.0]}
+    write_json(folder / "probe.json", {"value": scores, "seconds": 1.5, "of": "12ab"})
+    write_json(folder / "perturb.json", {"value": [["gaussian", 0.5, 0.25, 0.0]], "seconds": 0.5})
+    write_json(folder / DATA_FILE, {"clips": "ab12", "source": {"mine": "cd34"}, "train": 4, "test": 2})
+
+
+def read_parts(folder: Path) -> object:
+    return read_part(folder / "probe.json"), read_part(folder / "perturb.json"), read_source(folder)
 
 
 def make_seconds(folder: Path) -> None:

@@ -127,6 +127,8 @@ _KEPT = (
     Parser("keys", kept.make_keys, kept.read_keys, KeyFileError, needs="cryptography"),
     Parser("list of models", kept.make_models, kept.read_models, change=JSON, lenient=True),
     Parser("controls", kept.make_controls, kept.read_controls, change=JSON, lenient=True),
+    Parser("analysis, profile", kept.make_analysis, kept.read_analysis, change=JSON),
+    Parser("parts, clips", kept.make_parts, kept.read_parts, change=JSON),
     Parser("clock", kept.make_seconds, kept.read_clock, lenient=True),
     Parser("environment", kept.make_environment, kept.read_machine, change=JSON),
 )

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ from fedaction.papers import FDARN, FSAR, ITEMS, Workbench, find_item, paper_of,
 from fedaction.papers.fdarn.items import COLUMNS
 from fedaction.papers.fsar.tables import DATASETS
 from fedaction.papers.item import Item
+from fedaction.papers.measure import read_analysis
 from fedaction.report import run_and_report
 from tests.papers.command import app, call
 
@@ -125,6 +127,27 @@ def test_no_run_is_carried_out_twice(made):
     assert kept == set(spy.folders) and len(kept) == len(spy.folders)
     for item in map(chosen, BOTH.values()):
         assert all(run.done for run in runs_of(item, Workbench(paper_of(item), "stage", "tiny", out)))
+
+
+def test_an_analysis_with_another_digit_or_of_another_run_is_made_again(made, monkeypatch):
+    out, _, _ = made
+    monkeypatch.setattr(landscape, "STEPS", 5)
+    monkeypatch.setenv("FEDACTION_CACHE", str(out / "cache"))
+    bench = Workbench(FSAR, "stage", "tiny", out)
+    item = next(item for item in BOTH.values() if item.shows == "landscape")
+    first, second = (
+        next(run for run in runs_of(chosen(item), bench) if run.recipe.run.method == name)
+        for name in ("fsar", "fedavg")
+    )
+    path, other = (run.folder / "analyses" / "landscape.json" for run in (first, second))
+    before = path.read_bytes()
+    said: list[str] = []
+    for content in (re.sub(rb'("centre": )\d', rb"\g<1>7", before), other.read_bytes(), b"[]"):
+        assert content != before
+        path.write_bytes(content)
+        read_analysis(first, "landscape", said.append)
+        assert path.read_bytes() == before
+    assert len(said) == 3
 
 
 @pytest.mark.parametrize("item", BOTH.values(), ids=lambda item: item.name)

@@ -137,11 +137,12 @@ def test_a_table_is_not_put_together_from_two_sets_of_data(tmp_path):
     clients, controls = (sorted((tmp_path / "out" / "data").glob(kind)) for kind in ("*.json", "*/controls.json"))
     before = [path.read_bytes() for path in (*clients, *controls)]
     assert len(before) == 2
-    for path in (*clients, *controls):  # of other data
-        (other,) = (tmp_path / "new").rglob(str(path.relative_to(tmp_path / "out")))
-        shutil.copy(other, path)
-    assert call(*options).exit_code == 0
-    assert before == [path.read_bytes() for path in (*clients, *controls)]
+    for content in (None, b"[]", b'{"clients": [{"id": 1}]}'):  # of other data, and damaged
+        for path in (*clients, *controls):
+            (other,) = (tmp_path / "new").rglob(str(path.relative_to(tmp_path / "out")))
+            path.write_bytes(other.read_bytes() if content is None else content)
+        assert call(*options).exit_code == 0
+        assert before == [path.read_bytes() for path in (*clients, *controls)]
 
 
 def test_imported_datasets_without_views(tmp_path):

@@ -20,9 +20,10 @@ from fedaction.analyses.modalities import discriminator, subspaces
 from fedaction.analyses.study import NotApplicable, Study
 from fedaction.analyses.target import to_target
 from fedaction.analyses.topology import coefficients, topology
-from fedaction.federation.files import lock_folder, write_atomically, write_json
+from fedaction.federation.files import lock_folder, write_atomically, write_sealed_json
 from fedaction.federation.settings import nearest
 from fedaction.report import write_report
+from fedaction.runs.seal import OF
 
 ANALYSES: dict[str, Callable[[Study], Finding]] = {
     "curves": curves,
@@ -101,7 +102,7 @@ def analyse(
                 "table": {"columns": tuple(finding.columns), "rows": tuple(finding.rows)},
                 "values": plain(finding.values),
             }
-            write_json(path.with_suffix(".json"), record)
+            write_sealed_json(path.with_suffix(".json"), {**record, OF: study.word})
             done.records[name], done.pictures[name] = record, path
         write_report(folder)
     return done

@@ -176,6 +176,11 @@ class Study:
         return self.states[self.recipe.run.method].round
 
     @property
+    def word(self) -> str:
+        """Which run it is; see `Seal.word`."""
+        return self.states[self.recipe.run.method].seal.word
+
+    @property
     def words(self) -> str:
         """Which data and which run, in one sentence for captions."""
         synthetic = self.recipe.run.data.startswith("stage")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from fedaction.data.sources import SOURCES
 from fedaction.evaluation.controls import SIMPLE, Simple
-from fedaction.federation.files import read_json, write_json
+from fedaction.federation.files import read_sealed_json, write_sealed_json
 from fedaction.federation.progress import Quiet
 from fedaction.federation.settings import RecipeError, Settings, hash_values, nearest
 from fedaction.methods import METHODS
@@ -150,8 +150,8 @@ class Workbench(Generic[S]):
                 ClientSize(name, len(client.train), len(client.test), len(client.info.classes))
                 for name, client in load_clients(recipe).items()
             ]
-            write_json(path, {**about, "clients": [asdict(size) for size in sizes]})
-        return tuple(ClientSize(**size) for size in read_json(path)["clients"])
+            write_sealed_json(path, {**about, "clients": [asdict(size) for size in sizes]})
+        return tuple(ClientSize(**size) for size in read_sealed_json(path)["clients"])
 
     def controls(self, recipe: Recipe) -> dict[Simple, ControlResult]:
         """What needs no network, on a recipe's own split: the commonest class and a ridge classifier; kept."""
@@ -219,9 +219,9 @@ class Workbench(Generic[S]):
 
 
 def _read_word(path: Path) -> str:
-    """Of which data a list of clients is; "": it does not say."""
+    """Of which data a list of clients is; "": it does not say, or is not as it was written."""
     try:
-        return str(read_json(path)["word"])
+        return str(read_sealed_json(path)["word"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedaction.federation.files import read_json
+from fedaction.federation.files import read_sealed_json
 from fedaction.papers.cells import Draft, ItemCell, Say
 from fedaction.papers.outcome import Value
 from fedaction.papers.work import RowRun
 from fedaction.runs.metrics import read_rows
+from fedaction.runs.seal import OF
+from fedaction.runs.standing import read_standing
 from fedaction.runs.study import METRIC
 from fedaction.server.state import Row
 
@@ -105,16 +107,28 @@ def drop_unknown(values: Sequence[float | None]) -> tuple[float, ...]:
 
 
 def read_analysis(run: RowRun, name: str, say: Say) -> dict[str, Any]:
-    """An analysis of a finished run; made once, then read."""
+    """An analysis of a finished run; made once, then read. One of another end, or of another run, is made again."""
     path = run.folder / "analyses" / f"{name}.json"
-    if not path.exists() or read_json(path)["round"] != run.recipe.run.rounds:
+    if not _is_own(path, run):
         from fedaction.analyses import analyse
 
         say(f"{name} of {run.label}")
         left_out = analyse(run.folder, [name], lambda _: None).left_out
         if name in left_out:
             raise ValueError(f"{run.folder}: {left_out[name]}")
-    return read_json(path)["values"]
+    return read_sealed_json(path)["values"]
+
+
+def _is_own(path: Path, run: RowRun) -> bool:
+    """Whether an analysis is there, as it was written, of the run as it is; older ones do not say of which."""
+    try:
+        record, standing = read_sealed_json(path), read_standing(run.folder)
+    except (OSError, ValueError):
+        return False
+    of = record.get(OF)
+    return record.get("round") == run.recipe.run.rounds and (
+        of is None or (standing is not None and of == standing.seal.word)
+    )
 
 
 def to_percent(share: float | None) -> float | None:

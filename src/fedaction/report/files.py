@@ -15,7 +15,7 @@ from pydantic import PlainValidator, TypeAdapter, ValidationError
 
 from fedaction.data.files import first_fault
 from fedaction.data.layout import Layout
-from fedaction.federation.files import SHA256
+from fedaction.federation.files import SHA256, read_sealed_json
 from fedaction.federation.outside import parse_toml, read_file, refuse_damage
 from fedaction.runs.seal import OF
 
@@ -202,6 +202,7 @@ def read_analyses(folder: Path) -> tuple[Analysis, ...]:
     for path in folder.glob("*.json"):
         picture = path.with_suffix(".svg")
         try:
+            read_sealed_json(path)
             analysis = _parse(path, Analysis)
         except ValueError as error:
             again = f"`fedaction analyse {folder.parent}` makes it again"

@@ -157,11 +157,17 @@ def test_a_skeleton_store_through_the_cache(tmp_path: Path, monkeypatch: pytest.
     stamp = os.stat(place / "features.npy").st_mtime_ns
     assert np.array_equal(take_features(found, taken).x, first.x)
     assert os.stat(place / "features.npy").st_mtime_ns == stamp  # nothing was done again
-    with (place / "features.npy").open("r+b") as file:
-        file.truncate(200)
-    with pytest.warns(UserWarning, match="made again"):
-        again = take_features(found, taken)
-    assert np.array_equal(again.x, extract(found, taken).x)
+    header, values = place / "features.json", place / "features.npy"
+    for path, damaged in (
+        (values, values.read_bytes()[:200]),
+        (values, values.read_bytes()[:-1] + b"\x3e"),  # another number, as good as any
+        (header, header.read_bytes().replace(b'"labels":[0,1,0,1]', b'"labels":[0,1,1,1]')),
+    ):
+        assert path.read_bytes() != damaged
+        path.write_bytes(damaged)
+        with pytest.warns(UserWarning, match="made again"):
+            again = take_features(found, taken)
+        assert np.array_equal(again.x, extract(found, taken).x) and again.labels.tolist() == [0, 1, 0, 1]
     with pytest.raises(ValueError, match="the extractor is for audio"):
         extract(found, built_in("audio"))
 

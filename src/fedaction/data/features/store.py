@@ -2,8 +2,8 @@
 
 A store is a folder with two files:
 
-- `features.json`: format version, modality, device, classes, for each sample its label, subject and name, and
-  provenance: what the vectors were made with and of;
+- `features.json`: format version, modality, device, classes, for each sample its label, subject and name,
+  provenance: what the vectors were made with and of; and a checksum, since what is kept in the cache lies there long;
 - `features.npy`: float32 (samples N, width F), mapped into memory when opened.
 
 Values are as the extractor gave them. They are not standardised over the store: a mean over all samples would carry
@@ -12,7 +12,9 @@ test data into training. `fedaction.data.features.clients` does that for each cl
 
 from __future__ import annotations
 
+import json
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +71,8 @@ class _FeatureHeader(files.Header):
     subjects: list[str]
     names: list[str]
     provenance: dict[str, JsonValue]
+    crc: int | None = None
+    """CRC-32 of the values, then of all that is said here; None: of an older version, or changed on purpose."""
 
 
 def is_feature_store(path: Path) -> bool:
@@ -102,7 +106,7 @@ def save_features(features: FeatureSet, out: str | Path, *, overwrite: bool = Fa
             np.save(file, np.ascontiguousarray(features.x), allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
-        files.write_header(new / HEADER, header)
+        files.write_header(new / HEADER, header.model_copy(update={"crc": _checksum(header, new / VALUES)}))
         load_features(new)
 
 
@@ -126,6 +130,11 @@ def load_features(path: str | Path) -> FeatureSet:
     if values.ndim != 2 or len(values) != count or not values.size:
         raise ValueError(f"{path / VALUES} has shape {values.shape}; expected ({count} samples, width)")
     files.check_finite(values, path / VALUES)
+    if header.crc not in (None, _checksum(header, path / VALUES)):
+        raise ValueError(
+            f"{path} is not as it was written: extract its features again or, if you changed it on purpose, set crc "
+            f"in {HEADER} to null"
+        )
     return FeatureSet(
         modality=header.modality,
         x=values,
@@ -136,3 +145,8 @@ def load_features(path: str | Path) -> FeatureSet:
         provenance=header.provenance,
         device=header.device,
     )
+
+
+def _checksum(header: _FeatureHeader, values: Path) -> int:
+    about = json.dumps(header.model_dump(mode="json", exclude={"crc"}), sort_keys=True)
+    return zlib.crc32(about.encode(), files.checksum(values))
