@@ -222,6 +222,46 @@ def test_exported_models_need_numpy_alone(tmp_path):
     assert other.predict(x[0]).label == wanted[0].label
     with pytest.raises(ModelFileError, match="prepares recordings itself"):
         other(x)
+    refuse_changed_networks(tmp_path)
+
+
+def refuse_changed_networks(folder: Path) -> None:
+    """One that fails when it is used, and one whose weights would lie in another file; in another process, too."""
+    import onnx
+
+    model = onnx.load(folder / "model.onnx")
+    last, source = model.graph.node[-1], model.graph.input[0].name
+    name, last.output[0] = last.output[0], "whole"
+    make, whole = onnx.helper.make_node, onnx.TensorProto.INT64
+    for word, values in (("none", [0]), ("odd", [7, 3])):
+        model.graph.initializer.append(onnx.helper.make_tensor(word, whole, [len(values)], values))
+    model.graph.node.extend(  # a shape that nothing fits, and that is known only when the network is used
+        [
+            make("ReduceMax", [source], ["most"], keepdims=0),
+            make("Cast", ["most"], ["number"], to=whole),
+            make("Mul", ["number", "none"], ["nothing"]),
+            make("Add", ["nothing", "odd"], ["shape"]),
+            make("Reshape", ["whole", "shape"], [name]),
+        ]
+    )
+    (folder / "fails.onnx").write_bytes(model.SerializeToString())
+    model = onnx.load(folder / "model.onnx")
+    weights = model.graph.initializer[0]
+    (folder / "elsewhere.bin").write_bytes(onnx.numpy_helper.to_array(weights).tobytes())
+    for kind in ("raw_data", "float_data", "int64_data"):
+        weights.ClearField(kind)
+    weights.data_location = onnx.TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="elsewhere.bin")
+    (folder / "outside.onnx").write_bytes(model.SerializeToString())
+    code = "from fedaction.cli import main; main()"
+    for file, words in (
+        ("fails.onnx", "fails on recordings of shape"),
+        ("outside.onnx", "cannot be read as an ONNX"),
+    ):
+        command = [sys.executable, "-c", code, "predict", file, "x.npy"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 2 and done.stderr.count("error:") and "Traceback" not in done.stderr, done.stderr
+        assert words in done.stderr and "\x1b" not in done.stderr, done.stderr
 
 
 def test_a_run_is_used_by_its_directory(tmp_path):

@@ -47,6 +47,7 @@ def open_onnx(path: Path) -> tuple[Card, None, Callable[[npt.NDArray[Any]], npt.
     try:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # clips are looked at side by side instead
+        options.log_severity_level = 4  # what is wrong is said in our words
         session: Any = onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no base of their own
         raise ModelFileError(f"{path} cannot be read as an ONNX model: {describe(error)}") from None
@@ -56,7 +57,10 @@ def open_onnx(path: Path) -> tuple[Card, None, Callable[[npt.NDArray[Any]], npt.
     name = input_name(card)
 
     def logits(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return session.run([OUTPUT], {name: np.ascontiguousarray(x)})[0]
+        try:
+            return session.run([OUTPUT], {name: np.ascontiguousarray(x)})[0]
+        except Exception as error:
+            raise ModelFileError(f"{path} fails on recordings of shape {x.shape}: {describe(error)}") from None
 
     return card, None, logits
 

@@ -83,7 +83,9 @@ def _onnx(modality: Modality, path: Path, width: int) -> Extractor:
             f"{path} needs onnxruntime, which is not installed: install it with `pip install onnxruntime`"
         ) from None
     with refuse_damage(path, "a network that onnxruntime can read"):
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what is wrong is said in our words
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         inputs = session.get_inputs()
         if len(inputs) != 1 or inputs[0].type not in _ONNX_TYPES:
             has = ", ".join(f"{item.name} {item.type}" for item in inputs)
