@@ -16,7 +16,8 @@ from pathlib import Path
 MARK = "FEDACTION_WATCHED"
 """The environment variable that all processes of a watched program inherit."""
 _PROC = Path("/proc")
-_SHARE = 0.1  # of the time, at most, is spent on looking
+_PAUSE = 0.2  # seconds between two looks
+_SHARE = 0.1  # of the time, at most, is spent on adding up memory
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Watched:
     status: int | None
     """Its exit status; None: it was stopped, as it took too long."""
     memory: int | None
-    """Bytes that its processes held together at most; None: the system does not say. See `_Family.look`."""
+    """Bytes that its processes held together at most; None: the system does not say. See `_Family.weigh`."""
     work: tuple[tuple[float, float], ...]
     """Times, and seconds of processors that its processes had used by then."""
     others: float
@@ -53,17 +54,21 @@ def watch(command: Sequence[str], environment: Mapping[str, str], log: Path, lim
             command, env={**environment, MARK: mark}, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
         )
         family = _Family(main.pid, mark)
+        family.find()
         try:
-            while main.poll() is None and time.monotonic() < start + limit:
-                looked = time.monotonic()
-                family.look()
+            again = start
+            while main.poll() is None and (now := time.monotonic()) < start + limit:
+                family.count()
+                if now >= again:
+                    family.weigh()
+                    again = now + (time.monotonic() - now) / _SHARE
                 with suppress(subprocess.TimeoutExpired):
-                    main.wait(max(0.2, (time.monotonic() - looked) / _SHARE))
+                    main.wait(_PAUSE)
             status, seconds = main.poll(), time.monotonic() - start
         finally:
-            family.find()
+            family.count()
             _stop(main, family)
-    used = family.work[-1][1] if family.work else 0.0
+    used = family.work[-1][1]
     others = 0.0 if busy is None else max(0.0, (_busy_seconds() or busy) - busy - used) / seconds
     return Watched(start, seconds, status, family.most or None, tuple(family.work), others)
 
@@ -80,7 +85,7 @@ class _Family:
     _strangers: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
 
     def find(self) -> list[tuple[int, int]]:
-        """Those alive, each by its number and when it began; what they have used is noted."""
+        """Those alive, each by its number and when it began, for numbers are used again; what they used is noted."""
         alive: dict[tuple[int, int], int] = {}
         for entry in _PROC.glob("[0-9]*"):
             with suppress(OSError, ValueError, IndexError):
@@ -90,18 +95,25 @@ class _Family:
                     alive[key] = int(words[1])
                 if key in self._members:
                     self._members[key] = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-        known = {number for number, _ in self._members} | {self.root}
+        if not self._members:  # the first is alive, or not yet waited for, when it is looked for the first time
+            self._members |= {key: 0.0 for key in alive if key[0] == self.root}
+        known = {key[0] for key in alive if key in self._members}
         fresh = True
         while fresh:
             fresh = False
             for key, parent in alive.items():
-                if key not in self._members and (key[0] in known or parent in known or self._is_marked(key)):
+                if key not in self._members and (parent in known or self._is_marked(key)):
                     self._members[key], fresh = 0.0, True
                     known.add(key[0])
         return [key for key in alive if key in self._members]
 
-    def look(self) -> None:
-        """Notes memory and work.
+    def count(self) -> None:
+        """Notes work."""
+        self.find()
+        self.work.append((time.monotonic(), sum(self._members.values())))
+
+    def weigh(self) -> None:
+        """Notes memory.
 
         What processes share with each other counts once. Pages of files are those of the process that has most of
         them: others on the machine may use the same libraries, so that a proportional share of them says little.
@@ -113,7 +125,6 @@ class _Family:
                 held += rollup.get("Pss_Anon", 0) + rollup.get("Pss_Shmem", 0)
                 files = max(files, status.get("RssFile", 0))
         self.most = max(self.most, held + files)
-        self.work.append((time.monotonic(), sum(self._members.values())))
 
     def _is_marked(self, key: tuple[int, int]) -> bool:
         if key in self._strangers:
@@ -135,13 +146,12 @@ def _stop(main: subprocess.Popen[bytes], family: _Family) -> None:
     """Ends what is left of a program: asks, waits, then insists."""
     for sign, seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
         end = time.monotonic() + seconds
+        if main.poll() is None:
+            main.send_signal(sign)
         for number, _ in family.find():
             with suppress(OSError):
                 os.kill(number, sign)
-        if main.returncode is None:
-            with suppress(subprocess.TimeoutExpired):
-                main.wait(seconds)
-        while family.find() and time.monotonic() < end:
+        while (main.poll() is None or family.find()) and time.monotonic() < end:
             time.sleep(0.1)
 
 

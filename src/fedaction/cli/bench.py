@@ -277,11 +277,21 @@ def bench_peers(
     network, first weights, samples and batches. Each run has processes of its own, on as many cores as there are,
     and lies between two of fedaction. One that cannot be installed, or fails, is skipped, with the reason.
 
-    Read the table by its ratios. faster: its steady round over fedaction's, and in brackets the same of processors'
-    seconds, which other programs on the machine disturb less. Under start-up (from the start of the process to the
-    first training step) and memory (of all its processes together, at most) is fedaction's part of it in brackets.
-    apart: how far its weights are from fedaction's after the first round, as a share of what was learned; more than
-    0.02 would be other work. others: processors that everybody else used meanwhile; the less, the better.
+    What the columns say:
+
+    - *faster*: its steady round over fedaction's; in brackets the same of processors' seconds, which other programs
+      on the machine disturb less.
+
+    - *start-up*: from the start of the process to the first training step; in brackets fedaction's part of it.
+
+    - *memory*: of all its processes together, at most; in brackets fedaction's part of it.
+
+    - *apart*: how far its weights are from fedaction's after the first round, as a share of what was learned; more
+      than 0.02 would be other work.
+
+    - *others*: processors that everybody else on the machine used meanwhile; the fewer, the better the figures.
+
+    Two turns or more show how far figures of one machine are apart: `--turns 3 --json` has each run.
     """
     from fedaction.bench import peers as bench
     from fedaction.data.files import cache_root
@@ -290,7 +300,7 @@ def bench_peers(
     place = (envs or cache_root(None) / "peers").absolute()
     with exit_on_refusal(), err.status("measuring") as status:
         names = [name.strip() for name in peers.split(",") if name.strip()]
-        for name in names:
+        for name in names or [peers]:
             check_choice({"--peers": name}, "--peers", bench.PEERS, "bench peers")
         check_choice({"--workload": workload}, "--workload", {**bench.WORKLOADS, "both": None}, "bench peers")
         works = {name: own for name, own in bench.WORKLOADS.items() if workload in (name, "both")}
