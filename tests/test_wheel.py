@@ -66,7 +66,7 @@ def test_the_wheel_runs_the_demo_from_an_empty_folder(scripts, tmp_path):
         assert (folder / "result.json").is_file()
 
 
-def test_the_wheel_has_the_recipes_and_is_what_is_imported(scripts, tmp_path):
+def test_the_wheel_has_recipes_and_programs_and_is_what_is_imported(scripts, tmp_path):
     words = [str(scripts / "fedaction"), "recipes"]
     listed = subprocess.run(words, cwd=tmp_path, env=settings(), check=True, capture_output=True, text=True).stdout
     sources = sorted(
@@ -78,3 +78,5 @@ def test_the_wheel_has_the_recipes_and_is_what_is_imported(scripts, tmp_path):
     where = "import fedaction; print(fedaction.__file__)"
     found = subprocess.run([python, "-c", where], cwd=tmp_path, env=settings(), capture_output=True, text=True).stdout
     assert Path(found.strip()).is_relative_to(scripts.parent), found
+    programs = sorted(path.name for path in (ROOT / "src/fedaction/bench/programs").glob("*.py"))
+    assert sorted(path.name for path in Path(found.strip()).parent.glob("bench/programs/*.py")) == programs

@@ -21,7 +21,7 @@ def test_the_bare_loop_does_the_same_work_as_the_engine(double):
     workload = replace(bench.STGCN_CLIENTS, shape=(1, 12, 25, 3), samples=8)  # smaller: the steps are the same
     clients = bench.make_clients(workload, 2)
     training = Training(seed=0, batch_size=4, lr=0.01)
-    method = bench._Averaging([c.info for c in clients.values()], workload)
+    method = bench.average_plainly(workload, clients.values())
     server = initial_state(method, 0)
     jobs = jobs_of(method, server)
     engine = SequentialEngine(method, clients, training, torch.device("cpu"))

@@ -104,6 +104,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
     "bench pretext": ("bench", "pretext", "--task", "@"),
     "bench load": ("bench", "load", "--real", "@"),
     "bench scale": ("bench", "scale", "--clients", "@"),
+    "bench peers": ("bench", "peers", "--no-install", "--peers", "@"),
     "study joining": ("study", "joining", "@"),
     "study joining plain": ("study", "joining", f"{K}/small.toml", "--plain", "@"),
     "recipes": ("recipes", "@"),

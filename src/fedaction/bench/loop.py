@@ -77,6 +77,11 @@ def make_clients(workload: Workload, count: int) -> dict[str, ClientData]:
     return timing.fill_clients(ClientInfo(f"client-{i:04d}", "bench", *about) for i in range(count))
 
 
+def average_plainly(workload: Workload, clients: Iterable[ClientData]) -> Method:
+    """What the bare loop does, as a method."""
+    return _Averaging([client.info for client in clients], workload)
+
+
 def bare_round(
     model: nn.Module, weights: dict[str, Tensor], clients: dict[str, ClientData], plans: dict[str, Tensor], lr: float
 ) -> dict[str, Tensor]:
@@ -111,7 +116,7 @@ def bench_loop(clients: int = 20, rounds: int = 3, tick: Tick = ignore) -> dict[
 def _against_loop(workload: Workload, count: int, rounds: int, tick: Tick) -> dict[str, Any]:
     clients = make_clients(workload, count)
     training = Training(seed=0, batch_size=workload.batch_size, local_epochs=workload.epochs, lr=0.01)
-    method = _Averaging([c.info for c in clients.values()], workload)
+    method = average_plainly(workload, clients.values())
     server = initial_state(method, 0)
     jobs = timing.jobs_of(method, server)
     plans = {job.client: plan_batches(training, job, workload.samples) for job in jobs}

@@ -256,6 +256,100 @@ def bench_load(
     show(table)
 
 
+@bench_app.command("peers")
+def bench_peers(
+    peers: Annotated[
+        str, typer.Option(help="Which, with commas: flower, pfl, pfl-torchrun, nvflare.")
+    ] = "flower,pfl,pfl-torchrun,nvflare",
+    workload: Annotated[
+        str,
+        typer.Option(help="stgcn (16 skeleton sequences a client, one step), mlp (64 vectors, four steps) or both."),
+    ] = "both",
+    clients: Annotated[int, typer.Option(min=1, help="Clients; all train in every round.")] = 20,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds of each run; the first is not timed.")] = 5,
+    turns: Annotated[int, typer.Option(min=1, help="Runs of each framework.")] = 1,
+    envs: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of their environments; default: peers in $FEDACTION_CACHE, else in ~/.cache/fedaction."
+        ),
+    ] = None,
+    install: Annotated[
+        bool, typer.Option(help="Install what is not there: once, with pip, 1.1 to 1.4 GB each.")
+    ] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """The same training by Flower's simulation, pfl-research and NVFlare: rounds, start-up and memory as ratios.
+
+    Each framework is installed into an environment of its own, beside the torch that runs here, and gets the same
+    network, first weights, samples and batches. Each run has processes of its own, on as many cores as there are,
+    and lies between two of fedaction. One that cannot be installed, or fails, is skipped, with the reason.
+
+    What the columns say:
+
+    - *faster*: its steady round over fedaction's; in brackets the same of processors' seconds, which other programs
+      on the machine disturb less.
+
+    - *start-up*: from the start of the process to the first training step; in brackets fedaction's part of it.
+
+    - *memory*: of all its processes together, at most; in brackets fedaction's part of it.
+
+    - *apart*: how far its weights are from fedaction's after the first round, as a share of what was learned; more
+      than 0.02 would be other work.
+
+    - *others*: processors that everybody else on the machine used meanwhile; the fewer, the better the figures.
+
+    Two turns or more show how far figures of one machine are apart: `--turns 3 --json` has each run.
+    """
+    from fedaction.bench import peers as bench
+    from fedaction.data.files import cache_root
+    from fedaction.federation.settings import check_choice
+
+    place = (envs or cache_root(None) / "peers").absolute()
+    with exit_on_refusal(), err.status("measuring") as status:
+        names = [name.strip() for name in peers.split(",") if name.strip()]
+        for name in names or [peers]:
+            check_choice({"--peers": name}, "--peers", bench.PEERS, "bench peers")
+        check_choice({"--workload": workload}, "--workload", {**bench.WORKLOADS, "both": None}, "bench peers")
+        works = {name: own for name, own in bench.WORKLOADS.items() if workload in (name, "both")}
+        result = bench.bench_peers(names, works, clients, rounds, turns, place, install=install, tick=status.update)
+    for name, why in result["skipped"].items():
+        say(f"{name} is skipped: {why}", err)
+    if as_json:
+        print(json.dumps(result))
+        return
+    heads = ("version", "s a round", "faster", "start-up, s", "memory, MB", "whole run, s", "apart", "others")
+    for name, lines in result["workloads"].items():
+        table = Table(f"{clients} x {name}", *heads, box=None)
+        for line in lines:
+            table.add_row(*_peer_cells(line))
+        show(table)
+
+
+def _peer_cells(line: dict[str, Any]) -> list[str]:
+    """A framework's row."""
+    against, apart = line.get("against", {}), line.get("apart", {})
+
+    def number(value: float | None, form: str) -> str:
+        return "–" if value is None else f"{value:{form}}"
+
+    def beside(key: str) -> str:
+        return f" ({number(against[key], '.2f')})" if against else ""
+
+    memory = None if line["memory"] is None else line["memory"] / 1e6
+    return [
+        line["title"],
+        line["version"],
+        f"{line['round']:.2f}",
+        f"{number(against['faster'], '.2f')}{beside('faster_processor')}" if against else "",
+        f"{line['start_up']:.1f}{beside('start_up')}",
+        f"{number(memory, ',.0f')}{beside('memory')}",
+        f"{line['whole']:.1f}",
+        f"{apart['first']:.0e}" if apart else "",
+        f"{line['others']:.1f}",
+    ]
+
+
 @bench_app.command("scale")
 def bench_scale(
     clients: Annotated[str, typer.Option(help="Numbers of simulated clients.")] = "10,100,1000,10000,100000",
