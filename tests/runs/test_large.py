@@ -276,13 +276,13 @@ def test_a_thousand_rounds_leave_memory_descriptors_and_what_is_written_flat(tmp
 
 TELL = """<script>
 const faults = []; addEventListener("error", event => faults.push(event.message));
-addEventListener("load", () => requestAnimationFrame(() => setTimeout(() => {
+addEventListener("load", () => setTimeout(() => {
   const count = name => document.querySelectorAll(name).length;
   document.body.dataset.seen = JSON.stringify({
     nodes: count("*"), pictures: count("svg"), faults, height: document.documentElement.scrollHeight,
     drawn: [...document.querySelectorAll("svg")].filter(one => one.getBoundingClientRect().width > 50).length,
   });
-})));
+}));
 </script></body>"""
 
 
@@ -298,7 +298,7 @@ def test_the_report_of_a_thousand_clients_is_a_small_page_that_a_browser_shows(t
     flags = ["headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking"]
     flags += ["disable-component-update", "disable-sync", f"user-data-dir={tmp_path / 'profile'}", "dump-dom"]
     begun = time.monotonic()
-    page = subprocess.run(
+    shown = subprocess.run(
         [
             chromium,
             *(f"--{flag}" for flag in flags),
@@ -308,8 +308,10 @@ def test_the_report_of_a_thousand_clients_is_a_small_page_that_a_browser_shows(t
         capture_output=True,
         text=True,
         timeout=120,
-    ).stdout
-    seen = json.loads(html.unescape(page.partition('data-seen="')[2].partition('"')[0]))
+    )
+    told = html.unescape(shown.stdout.partition('data-seen="')[2].partition('"')[0])
+    assert told, shown.stderr
+    seen = json.loads(told)
     assert seen["faults"] == [] and seen["pictures"] > 5 and seen["nodes"] < 10_000
     assert seen["drawn"] >= 1 and seen["height"] > 1000, seen
     print(
