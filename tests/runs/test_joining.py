@@ -74,6 +74,16 @@ def test_what_is_done_is_not_done_again(made: tuple[Joining, Path]):
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+def test_side_by_side_is_the_same(tmp_path: Path):
+    recipe, plan = (
+        parse_recipe({**KEYS, "seeds": [1, 2], "rounds": 1}),
+        JoiningPlan(shares=(0.5,), counts=(2,), draws=1),
+    )
+    beside = study_joining(recipe, plan, tmp_path / "beside", Quiet(), jobs=2)
+    assert beside == study_joining(recipe, plan, tmp_path / "one", Quiet())
+    assert (tmp_path / "beside" / "share-0.5" / "fsar" / "seeds" / "2" / "result.json").exists()
+
+
 def test_every_site_is_in_as_many_federations_as_any_other():
     names = [f"site-{n}" for n in range(6)]
     for count, draws in itertools.product((2, 3, 5), (1, 2, 3, 6, 9)):

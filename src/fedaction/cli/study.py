@@ -55,6 +55,9 @@ def joining(
     overrides: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override a key.")] = [],  # noqa: B006
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2; default: the recipe's.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "",
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Runs carried out side by side, each in a process of its own.")
+    ] = 1,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Default: runs/joining-NAME; resumed if it is there.")
     ] = None,
@@ -82,7 +85,7 @@ def joining(
     folder = folder or Path("runs") / f"joining-{parsed.run.name}"
     say(f"runs: {folder}", err)
     with report_progress("the same command goes on", KeyError) as bar:
-        result = study_joining(parsed, plan, folder, bar)
+        result = study_joining(parsed, plan, folder, bar, jobs)
         command = shlex.join(["fedaction", *sys.argv[1:]])
         tables = write_tables(result, command)
         write_atomically(folder / "joining.md", tables.encode())

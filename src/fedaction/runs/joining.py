@@ -16,9 +16,10 @@ from fedaction.federation.progress import DATA, Progress, tell_of
 from fedaction.federation.seeds import numpy_generator
 from fedaction.federation.settings import RecipeError, nearest
 from fedaction.methods import METHODS, title_of
+from fedaction.runs.beside import Study, train_beside
 from fedaction.runs.controls import ALONE, read_split
 from fedaction.runs.judge import judge_runs
-from fedaction.runs.rates import check_rates, choose_rate
+from fedaction.runs.rates import check_rates, choose_rate, list_trials
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.study import RunResult, load_clients, run_study, split_seed
 
@@ -121,7 +122,7 @@ class JoiningPlan:
             raise RecipeError(f"plain averaging: no method is called {self.plain!r}{nearest(self.plain, METHODS)}")
 
 
-def study_joining(recipe: Recipe, plan: JoiningPlan, folder: Path, progress: Progress) -> Joining:
+def study_joining(recipe: Recipe, plan: JoiningPlan, folder: Path, progress: Progress, jobs: int = 1) -> Joining:
     """Trains everything that the plan names, or what is left of it, and writes `joining.json`.
 
     Args:
@@ -129,6 +130,7 @@ def study_joining(recipe: Recipe, plan: JoiningPlan, folder: Path, progress: Pro
         plan: see there.
         folder: a run below it for each share, number of sites and method; given again, it is resumed.
         progress: callback.
+        jobs: runs carried out side by side, each in a process of its own.
     """
     if recipe.kinds[recipe.run.method].overrides("task") or recipe.run.method in (ALONE, "central"):
         raise RecipeError(
@@ -139,14 +141,19 @@ def study_joining(recipe: Recipe, plan: JoiningPlan, folder: Path, progress: Pro
     names = list(load_clients(recipe, progress, given))
     if any(count > len(names) for count in plan.counts):
         raise RecipeError(f"there are {len(names)} sites, so that no federation has {max(plan.counts)}")
-    shares = sorted(set(plan.shares))
+    shares, most = sorted(set(plan.shares)), max(plan.shares)
+    train_beside((trial for share in shares for trial in work.list_trials(share)), jobs, progress)
     rates = {share: work.choose_rates(share) for share in shares}
-    results = {share: work.train_share(share, rates[share]["best_of"]) for share in shares}
-    most = shares[-1]
-    counts = [
-        work.train_count(count, names, most, rates[most]["best_of"], results[most][ALONE])
+    of_shares = {share: work.list_ways(share, rates[share]["best_of"]) for share in shares}
+    drawn = {
+        count: draw_sites(names, count, plan.draws, recipe.run.seeds[0])
         for count in sorted(set(plan.counts) - {len(names)})
-    ]
+    }
+    smaller = {count: work.list_smaller(count, drawn[count], most, rates[most]["best_of"]) for count in drawn}
+    ways = [*of_shares.values(), *(own for draws in smaller.values() for own in draws)]
+    train_beside((study for own in ways for study in own.values()), jobs, progress)
+    results = {share: {name: work.run(study) for name, study in own.items()} for share, own in of_shares.items()}
+    counts = [work.train_count(drawn[count], own, results[most][ALONE]) for count, own in smaller.items()]
     first = results[most][recipe.run.method]
     result: Joining = {
         "name": recipe.run.name,
@@ -206,6 +213,18 @@ class _Work:
         """Ways to train: alone, and those of joining."""
         return list(dict.fromkeys((ALONE, self.plan.plain, self.recipe.run.method)))
 
+    def list_trials(self, share: float) -> list[Study]:
+        """What learning rates are chosen by, where sites have a share of their data."""
+        if not self.plan.rates:
+            return []
+        return [
+            Study(recipe, home)
+            for method in self.methods
+            for recipe, home in list_trials(
+                self.trial_of(method, share), self.plan.rates, self.home_of(method, share)
+            )
+        ]
+
     def choose_rates(self, share: float) -> dict[str, Any]:
         """Each way's learning rate where sites have a share of their data, and how it was chosen."""
         if not self.plan.rates:
@@ -213,37 +232,56 @@ class _Work:
         best: dict[str, float] = {}
         n = 0
         for method in self.methods:
-            own = self.recipe_of(method, train_share=share, seeds=self.recipe.run.seeds[:1])
-            choice = choose_rate(
-                own, self.plan.rates, self.folder / f"share-{share:g}" / "rates" / method, self.progress
-            )
+            trial, home = self.trial_of(method, share), self.home_of(method, share)
+            choice = choose_rate(trial, self.plan.rates, home, self.progress)
             best[method], n = choice["best"], choice["n"]
         tried = ", ".join(f"{rate:g}" for rate in self.plan.rates)
         return {"best_of": best, "chosen": f"the best of {tried} on {n} samples of training people, first seed"}
 
-    def train_share(self, share: float, rates: Mapping[str, float]) -> dict[str, RunResult]:
+    def trial_of(self, method: str, share: float) -> Recipe:
+        """What a way's learning rates are tried with."""
+        return self.recipe_of(method, train_share=share, seeds=self.recipe.run.seeds[:1])
+
+    def home_of(self, method: str, share: float) -> Path:
+        """Where they are tried."""
+        return self.folder / f"share-{share:g}" / "rates" / method
+
+    def list_ways(self, share: float, rates: Mapping[str, float]) -> dict[str, Study]:
         """All ways, where sites have a share of their data."""
-        results: dict[str, RunResult] = {}
+        ways: dict[str, Study] = {}
         for method in self.methods:
             simple = ("majority", "ridge") if method == ALONE else ()  # what needs no network, once
             own = self.recipe_of(method, train_share=share, lr=rates[method], controls=simple)
-            results[method] = self.run(own, self.folder / f"share-{share:g}" / method)
-        return results
+            ways[method] = Study(own, self.folder / f"share-{share:g}" / method)
+        return ways
+
+    def list_smaller(
+        self, count: int, draws: Sequence[Sequence[str]], share: float, rates: Mapping[str, float]
+    ) -> list[dict[str, Study]]:
+        """All ways of joining, for each federation of so many sites."""
+        return [
+            {
+                method: Study(
+                    self.recipe_of(method, train_share=share, lr=rates[method], sites=tuple(chosen)),
+                    self.folder / f"sites-{count}" / f"draw-{number}" / method,
+                )
+                for method in self.methods[1:]
+            }
+            for number, chosen in enumerate(draws, 1)
+        ]
 
     def train_count(
-        self, count: int, names: Sequence[str], share: float, rates: Mapping[str, float], alone: RunResult
+        self, draws: list[list[str]], studies: Sequence[Mapping[str, Study]], alone: RunResult
     ) -> Smaller:
         """Federations of so many sites, beside the same sites alone."""
-        drawn = draw_sites(names, count, self.plan.draws, self.recipe.run.seeds[0])
         known = _list_scores(alone)
-        before = {name: known[name] for chosen in drawn for name in chosen if name in known}
-        result: Smaller = {"count": count, "draws": drawn, "alone": fmean(before.values()), "arms": {}, "gains": {}}
+        before = {name: known[name] for chosen in draws for name in chosen if name in known}
+        count, mean = len(draws[0]), fmean(before.values())
+        result: Smaller = {"count": count, "draws": draws, "alone": mean, "arms": {}, "gains": {}}
         for method in self.methods[1:]:
             each: dict[str, list[float]] = {}
-            for number, chosen in enumerate(drawn, 1):
-                own = self.recipe_of(method, train_share=share, lr=rates[method], sites=tuple(chosen))
-                home = self.folder / f"sites-{count}" / f"draw-{number}" / method
-                for name, value in _list_scores(self.run(own, home)).items():
+            for own in studies:
+                for name, value in _list_scores(self.run(own[method])).items():
                     each.setdefault(name, []).append(value)
             after = {name: fmean(values) for name, values in each.items()}
             inside, outside = (interval_of_clients(own, alone["n"], alone["tests"]) for own in (after, before))
@@ -263,9 +301,9 @@ class _Work:
         assert kind is not None
         return replace(self.recipe, run=run, methods={method: settings}, kinds={method: kind})
 
-    def run(self, recipe: Recipe, home: Path) -> RunResult:
+    def run(self, study: Study) -> RunResult:
         """One way's result over all seeds."""
-        return run_study(recipe, home, self.progress, given=self.given)
+        return run_study(study.recipe, study.folder, self.progress, given=self.given)
 
 
 def _compare(share: float, results: Mapping[str, RunResult], rates: Mapping[str, float], home: Path) -> ShareResult:

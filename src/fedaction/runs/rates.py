@@ -45,6 +45,17 @@ def check_rates(rates: Sequence[float]) -> None:
         raise RecipeError(f"rates to choose from must be two or more unlike numbers above 0 (got {list(rates)})")
 
 
+def list_trials(recipe: Recipe, rates: Sequence[float], folder: Path) -> list[tuple[Recipe, Path]]:
+    """The studies of `choose_rate`, the smallest rate first, and where each is."""
+    check_rates(rates)
+    keys = {"validation": recipe.run.validation or SHARE, "client_models": "none", "report_samples": 0}
+    keys |= {"controls": tuple(name for name in recipe.run.controls if name == "local")}
+    run = recipe.run.model_copy(update=keys)
+    return [
+        (replace(recipe, run=run.model_copy(update={"lr": rate})), folder / f"lr-{rate:g}") for rate in sorted(rates)
+    ]
+
+
 def choose_rate(recipe: Recipe, rates: Sequence[float], folder: Path, progress: Progress | None = None) -> RateChoice:
     """Runs a recipe's methods with each rate, and says which is best on validation people; `rates.json` keeps it.
 
@@ -54,22 +65,18 @@ def choose_rate(recipe: Recipe, rates: Sequence[float], folder: Path, progress: 
         folder: a directory that gets a study for each rate, and is resumed when it is given again.
         progress: callback.
     """
-    check_rates(rates)
-    keys = {"validation": recipe.run.validation or SHARE, "client_models": "none", "report_samples": 0}
-    keys |= {"controls": tuple(name for name in recipe.run.controls if name == "local")}
-    recipe = replace(recipe, run=recipe.run.model_copy(update=keys))
-    clients = load_clients(recipe)
+    trials = list_trials(recipe, rates, folder)
+    clients, share = load_clients(trials[0][0]), trials[0][0].run.validation
     n = sum(len(client.validation) for client in clients.values() if client.validation is not None)
     methods: dict[str, list[float]] = {}
-    for rate in sorted(rates):
-        home = folder / f"lr-{rate:g}"
-        run_study(replace(recipe, run=recipe.run.model_copy(update={"lr": rate})), home, progress)
+    for trial, home in trials:
+        run_study(trial, home, progress)
         seeds: dict[str, list[float]] = {}
         for method, _, run in list_runs(load_recipe(home / "recipe.toml"), home):
             seeds.setdefault(method, []).append(max(read_validation(read_rows(run / "metrics.jsonl")).values()))
         for method, values in seeds.items():
             methods.setdefault(method, []).append(fmean(values))
-    result = _choose(recipe.run.validation, n, sorted(rates), methods)
+    result = _choose(share, n, sorted(rates), methods)
     write_json(folder / "rates.json", result)
     return result
 

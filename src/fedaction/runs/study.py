@@ -202,7 +202,7 @@ def run_study(
             if home != folder:
                 write_atomically(home / "recipe.toml", to_toml(part.flat()).encode())
             word = find_word(part, home, data)
-            controls, training = home in splits and not has_controls(home, word), not _done(part, home)
+            controls, training = home in splits and not has_controls(home, word), not is_done(part, home)
             if (controls or training) and recipe.source.per_seed and seed != loaded:
                 with profile.section("data"):
                     clients, loaded = load_clients(part, progress), seed
@@ -219,7 +219,7 @@ def run_study(
     return result
 
 
-def _done(recipe: Recipe, home: Path) -> bool:
+def is_done(recipe: Recipe, home: Path) -> bool:
     """Whether a run has come to its end: its last checkpoint, the metrics that it seals, and what is made of it.
 
     Model files and evidence are those of the round that stands for the run, and all are as they were written.
