@@ -150,7 +150,8 @@ def study_joining(recipe: Recipe, plan: JoiningPlan, folder: Path, progress: Pro
         for count in sorted(set(plan.counts) - {len(names)})
     }
     smaller = {count: work.list_smaller(count, drawn[count], most, rates[most]["best_of"]) for count in drawn}
-    ways = [*of_shares.values(), *(own for draws in smaller.values() for own in draws)]
+    # What takes longest first, so that nobody waits for it at the end.
+    ways = [*reversed(of_shares.values()), *(own for draws in smaller.values() for own in draws)]
     train_beside((study for own in ways for study in own.values()), jobs, progress)
     results = {share: {name: work.run(study) for name, study in own.items()} for share, own in of_shares.items()}
     counts = [work.train_count(drawn[count], own, results[most][ALONE]) for count, own in smaller.items()]

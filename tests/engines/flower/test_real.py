@@ -88,7 +88,7 @@ def test_frozen_stages_of_a_model_file_go_to_real_sites_once(tmp_path):
 
 def test_a_site_refuses_what_is_over_its_limits_and_the_server_says_so(tmp_path):
     paths = make_videos(tmp_path)
-    size = {"model_width": 16, "frames": 12, "video_side": 224, "video_crop": 224, "batch_size": 8}
+    size = {"model_width": 32, "frames": 12, "video_side": 336, "video_crop": 336, "batch_size": 8}
     recipe = make_video_recipe(paths, "fedavg", **size)
     with Machine(tmp_path, paths, recipe) as machine:
         machine.serve("--sites", "1")
