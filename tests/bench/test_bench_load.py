@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from fedaction.bench.watched import Watched
+from fedaction.bench.watch import ProcessUse
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux says what processes use")
 
 
 def test_what_a_process_has_used_is_told_by_looks_at_it():
-    own, start = Watched(os.getpid()), time.time()
+    own, start = ProcessUse(os.getpid()), time.time()
     own.look()
     begun = time.process_time()
     while time.process_time() - begun < 0.3:
@@ -26,7 +26,7 @@ def test_what_a_process_has_used_is_told_by_looks_at_it():
 
 def test_one_that_has_ended_keeps_what_was_seen():
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    seen = Watched(child.pid)
+    seen = ProcessUse(child.pid)
     assert seen.cpu_between(0.0, 1.0) == 0 == seen.memory
     seen.look()
     memory = seen.memory

@@ -3,8 +3,8 @@
 Nothing of the package is imported here and every input is written here, so that the same file runs against that
 version, where each of these fails:
 
-    git worktree add /tmp/old 04c7d39
-    PYTHONPATH=/tmp/old/src python -m pytest --noconftest tests/cli/test_review.py
+    git worktree add ../old 04c7d39
+    PYTHONPATH=../old/src python -m pytest --noconftest tests/cli/test_review.py
 """
 
 from __future__ import annotations

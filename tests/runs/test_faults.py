@@ -167,11 +167,12 @@ def test_a_disk_that_is_really_full_and_then_has_room_again(mounts, recipe, whol
     """A small disk fills up in some round; then it is made larger, and the run goes on."""
     script = f"""
 set -e
+said=$(mktemp)
 mount -t tmpfs -o size=100k tmpfs {tmp_path}
 set +e
-{COMMAND} run {recipe} --out {tmp_path}/run > /dev/null 2> /tmp/faults-$$
+{COMMAND} run {recipe} --out {tmp_path}/run > /dev/null 2> "$said"
 echo "status $?"
-cat /tmp/faults-$$; rm /tmp/faults-$$
+cat "$said"; rm "$said"
 find {tmp_path} -name '*.part' | wc -l
 mount -o remount,size=50m {tmp_path}
 {COMMAND} resume {tmp_path}/run > /dev/null || echo "not resumed"

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import IO, Any
 
-from fedaction.bench.watched import Watched
+from fedaction.bench.watch import ProcessUse
 from fedaction.engines.flower.launch import (
     check_flower,
     flower_environment,
@@ -140,13 +140,13 @@ def _time_own(folder: Path, rounds: int, **more: Any) -> tuple[list[float], list
 
 def carry_out_real(
     folder: Path, run: Path, stores: Mapping[str, Path], seconds: float
-) -> tuple[Watched, dict[str, tuple[Watched, ...]]]:
+) -> tuple[ProcessUse, dict[str, tuple[ProcessUse, ...]]]:
     """Carries out a run (see `open_run`) over real SuperNodes on this machine, in at most so many seconds.
 
     Returns:
         The SuperLink, and each site's SuperNode and worker.
     """
-    sites: dict[str, tuple[Watched, ...]] = {}
+    sites: dict[str, tuple[ProcessUse, ...]] = {}
     with ExitStack() as stack:
         log, home, port, link = _open_link(stack, folder)
         for name, data in stores.items():
@@ -163,7 +163,7 @@ def carry_out_real(
             alone = {**os.environ, "OMP_NUM_THREADS": "1"}
             worker = subprocess.Popen(command, env=alone, stdout=log, stderr=subprocess.STDOUT)
             stack.callback(stop, worker)
-            sites[name] = Watched(node.pid), Watched(worker.pid)
+            sites[name] = ProcessUse(node.pid), ProcessUse(worker.pid)
         submit(home, port, run, run_files("fedaction.runs.server_app"))
         everybody = [link, *(process for site in sites.values() for process in site)]
 
@@ -175,14 +175,14 @@ def carry_out_real(
     return link, sites
 
 
-def _open_link(stack: ExitStack, folder: Path) -> tuple[IO[bytes], Path, int, Watched]:
+def _open_link(stack: ExitStack, folder: Path) -> tuple[IO[bytes], Path, int, ProcessUse]:
     """A SuperLink until the stack is closed: its log, its folder, its port and its process."""
     folder.mkdir(parents=True, exist_ok=True)
     log = stack.enter_context((folder / "flower.log").open("wb"))
     home, port = folder / "flower", free_port()
     link = open_superlink(home, "127.0.0.1", port, log)
     stack.callback(stop, link)
-    return log, home, port, Watched(link.pid)
+    return log, home, port, ProcessUse(link.pid)
 
 
 def _wait_for(path: Path, seconds: float, look: Callable[[], object] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""A program that is watched: how long it takes, and what its processes take of memory and processors meanwhile."""
+"""What programs and processes take of memory and processors while they are watched, where Linux says it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,33 @@ class Watched:
 
     def work_by(self, when: float) -> float | None:
         """Seconds of processors used by a time, between two looks by a straight line."""
-        for (a, x), (b, y) in pairwise(self.work):
-            if a <= when <= b:
-                return x + (y - x) * (when - a) / (b - a)
-        return None
+        return _read_between(self.work, when)
+
+
+@dataclass
+class ProcessUse:
+    """What a process that goes on has used, by looks at it from time to time."""
+
+    pid: int
+    memory: int = 0
+    """Bytes of main memory that it had at most; 0: not known."""
+    _work: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])  # since 1970; until then
+
+    def look(self) -> None:
+        """Notes what it has used so far; nothing where it has ended, or this is no Linux."""
+        place = _PROC / str(self.pid)
+        with suppress(OSError, ValueError, IndexError):
+            used, sizes = _read_used(_read_stat(place)), _read_sizes(place / "status")
+            self._work.append((time.time(), used))
+            self.memory = max(self.memory, sizes.get("VmHWM", 0))
+
+    def cpu_between(self, start: float, end: float) -> float:
+        """CPU seconds from one moment to another, both since 1970, of the time in which it was looked at."""
+        if len(self._work) < 2:
+            return 0.0
+        first, last = self._work[0][0], self._work[-1][0]
+        before, after = (_read_between(self._work, min(max(when, first), last)) for when in (start, end))
+        return (after or 0.0) - (before or 0.0)
 
 
 def watch(command: Sequence[str], environment: Mapping[str, str], log: Path, limit: float) -> Watched:
@@ -89,12 +112,12 @@ class _Family:
         alive: dict[tuple[int, int], int] = {}
         for entry in _PROC.glob("[0-9]*"):
             with suppress(OSError, ValueError, IndexError):
-                words = (entry / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+                words = _read_stat(entry)
                 key = (int(entry.name), int(words[19]))
                 if words[0] != "Z":
                     alive[key] = int(words[1])
                 if key in self._members:
-                    self._members[key] = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+                    self._members[key] = _read_used(words)
         if not self._members:  # the first is alive, or not yet waited for, when it is looked for the first time
             self._members |= {key: 0.0 for key in alive if key[0] == self.root}
         known = {key[0] for key in alive if key in self._members}
@@ -134,6 +157,24 @@ class _Family:
                 return True
         self._strangers.add(key)
         return False
+
+
+def _read_between(work: Sequence[tuple[float, float]], when: float) -> float | None:
+    """What was used by a time, from times and what was used by them."""
+    for (a, x), (b, y) in pairwise(work):
+        if a <= when <= b:
+            return x + (y - x) * (when - a) / (b - a) if b > a else y
+    return None
+
+
+def _read_stat(place: Path) -> list[str]:
+    """What a process's `stat` says behind its name, which may have spaces and brackets in it."""
+    return (place / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+
+
+def _read_used(words: Sequence[str]) -> float:
+    """CPU seconds, from those words."""
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _read_sizes(path: Path) -> dict[str, int]:

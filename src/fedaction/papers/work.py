@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ import torch
 
 from fedaction.federation.files import read_sealed_json
 from fedaction.federation.outside import refuse_damage
-from fedaction.federation.processes import worker_pool
 from fedaction.federation.progress import Progress, Quiet
 from fedaction.report import run_and_report
+from fedaction.runs.beside import carry_out_beside
 from fedaction.runs.recipe import Recipe
 from fedaction.runs.result import read_result
 from fedaction.runs.seal import SealError
@@ -130,11 +129,7 @@ def carry_out(works: Iterable[Work], progress: Progress, jobs: int = 1) -> int:
         for number, work in enumerate(left, 1):
             work.execute(_NumberedProgress(progress, f"{number}/{len(left)} {work.label}"))
         return len(left)
-    progress.start("runs", 0, len(left), unit="run", metric="result")
-    with worker_pool(min(jobs, len(left))) as pool:
-        futures = [pool.submit(_execute_in_worker, work) for work in left]
-        for number, future in enumerate(as_completed(futures), 1):
-            progress.advance("runs", number, future.result())
+    carry_out_beside(_execute_in_worker, left, jobs, progress, "result")
     return len(left)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -19,22 +20,36 @@ from fedaction.runs.single import SingleRun
 from fedaction.runs.standing import check_begun
 from fedaction.runs.study import is_done, list_runs, load_clients, split_seed
 
+_Task = TypeVar("_Task")
 
-@dataclass(frozen=True)
-class Study:
-    """What `run_study` would be asked to do."""
+
+class PlacedStudy(NamedTuple):
+    """What `run_study` is asked to do."""
 
     recipe: Recipe
     """What to run."""
     folder: Path
     """Where."""
 
-    def parts(self) -> list[Study]:
+    def parts(self) -> list[PlacedStudy]:
         """Its runs, of one method and one seed each."""
-        return [Study(self.recipe.only(m, seed), home) for m, seed, home in list_runs(self.recipe, self.folder)]
+        return [PlacedStudy(self.recipe.only(m, seed), home) for m, seed, home in list_runs(self.recipe, self.folder)]
 
 
-def train_beside(studies: Iterable[Study], jobs: int, progress: Progress) -> None:
+def carry_out_beside(
+    work: Callable[[_Task], float | None], tasks: Sequence[_Task], jobs: int, progress: Progress, metric: str = ""
+) -> None:
+    """Carries out tasks, at least one, `jobs` of them at a time, each in a process of its own.
+
+    What each comes to, if anything, is told as `metric`.
+    """
+    progress.start("runs", 0, len(tasks), unit="run", metric=metric)
+    with worker_pool(min(jobs, len(tasks))) as pool:
+        for number, future in enumerate(as_completed([pool.submit(work, task) for task in tasks]), 1):
+            progress.advance("runs", number, future.result())
+
+
+def train_beside(studies: Iterable[PlacedStudy], jobs: int, progress: Progress) -> None:
     """Carries out all runs of some studies, or what is left of them; `run_study` then adds what a study has besides.
 
     Killed and called again, it resumes.
@@ -50,16 +65,11 @@ def train_beside(studies: Iterable[Study], jobs: int, progress: Progress) -> Non
     for part in parts:
         check_begun(part.recipe, part.folder)
     left = [part for part in parts if not is_done(part.recipe, part.folder)]
-    if not left:
-        return
-    progress.start("runs", 0, len(left), unit="run")
-    with worker_pool(min(jobs, len(left))) as pool:
-        for number, future in enumerate(as_completed([pool.submit(_train, part) for part in left]), 1):
-            future.result()
-            progress.advance("runs", number)
+    if left:
+        carry_out_beside(_train, left, jobs, progress)
 
 
-def _train(part: Study) -> None:
+def _train(part: PlacedStudy) -> None:
     """One run, on one core."""
     torch.set_num_threads(1)
     recipe = replace(part.recipe, run=part.recipe.run.model_copy(update={"workers": 1}))

@@ -16,7 +16,7 @@ from fedaction.federation.progress import DATA, Progress, tell_of
 from fedaction.federation.seeds import numpy_generator
 from fedaction.federation.settings import RecipeError, nearest
 from fedaction.methods import METHODS, title_of
-from fedaction.runs.beside import Study, train_beside
+from fedaction.runs.beside import PlacedStudy, train_beside
 from fedaction.runs.controls import ALONE, read_split
 from fedaction.runs.judge import judge_runs
 from fedaction.runs.rates import check_rates, choose_rate, list_trials
@@ -214,16 +214,14 @@ class _Work:
         """Ways to train: alone, and those of joining."""
         return list(dict.fromkeys((ALONE, self.plan.plain, self.recipe.run.method)))
 
-    def list_trials(self, share: float) -> list[Study]:
+    def list_trials(self, share: float) -> list[PlacedStudy]:
         """What learning rates are chosen by, where sites have a share of their data."""
         if not self.plan.rates:
             return []
         return [
-            Study(recipe, home)
+            trial
             for method in self.methods
-            for recipe, home in list_trials(
-                self.trial_of(method, share), self.plan.rates, self.home_of(method, share)
-            )
+            for trial in list_trials(self.trial_of(method, share), self.plan.rates, self.home_of(method, share))
         ]
 
     def choose_rates(self, share: float) -> dict[str, Any]:
@@ -247,22 +245,22 @@ class _Work:
         """Where they are tried."""
         return self.folder / f"share-{share:g}" / "rates" / method
 
-    def list_ways(self, share: float, rates: Mapping[str, float]) -> dict[str, Study]:
+    def list_ways(self, share: float, rates: Mapping[str, float]) -> dict[str, PlacedStudy]:
         """All ways, where sites have a share of their data."""
-        ways: dict[str, Study] = {}
+        ways: dict[str, PlacedStudy] = {}
         for method in self.methods:
             simple = ("majority", "ridge") if method == ALONE else ()  # what needs no network, once
             own = self.recipe_of(method, train_share=share, lr=rates[method], controls=simple)
-            ways[method] = Study(own, self.folder / f"share-{share:g}" / method)
+            ways[method] = PlacedStudy(own, self.folder / f"share-{share:g}" / method)
         return ways
 
     def list_smaller(
         self, count: int, draws: Sequence[Sequence[str]], share: float, rates: Mapping[str, float]
-    ) -> list[dict[str, Study]]:
+    ) -> list[dict[str, PlacedStudy]]:
         """All ways of joining, for each federation of so many sites."""
         return [
             {
-                method: Study(
+                method: PlacedStudy(
                     self.recipe_of(method, train_share=share, lr=rates[method], sites=tuple(chosen)),
                     self.folder / f"sites-{count}" / f"draw-{number}" / method,
                 )
@@ -272,7 +270,7 @@ class _Work:
         ]
 
     def train_count(
-        self, draws: list[list[str]], studies: Sequence[Mapping[str, Study]], alone: RunResult
+        self, draws: list[list[str]], studies: Sequence[Mapping[str, PlacedStudy]], alone: RunResult
     ) -> Smaller:
         """Federations of so many sites, beside the same sites alone."""
         known = _list_scores(alone)
@@ -302,9 +300,9 @@ class _Work:
         assert kind is not None
         return replace(self.recipe, run=run, methods={method: settings}, kinds={method: kind})
 
-    def run(self, study: Study) -> RunResult:
+    def run(self, study: PlacedStudy) -> RunResult:
         """One way's result over all seeds."""
-        return run_study(study.recipe, study.folder, self.progress, given=self.given)
+        return run_study(*study, self.progress, given=self.given)
 
 
 def _compare(share: float, results: Mapping[str, RunResult], rates: Mapping[str, float], home: Path) -> ShareResult:

@@ -13,6 +13,7 @@ from fedaction.evaluation.accuracy import wilson
 from fedaction.federation.files import write_json
 from fedaction.federation.progress import Progress
 from fedaction.federation.settings import RecipeError
+from fedaction.runs.beside import PlacedStudy
 from fedaction.runs.metrics import read_rows, read_validation
 from fedaction.runs.recipe import Recipe, load_recipe
 from fedaction.runs.study import list_runs, load_clients, run_study
@@ -45,14 +46,15 @@ def check_rates(rates: Sequence[float]) -> None:
         raise RecipeError(f"rates to choose from must be two or more unlike numbers above 0 (got {list(rates)})")
 
 
-def list_trials(recipe: Recipe, rates: Sequence[float], folder: Path) -> list[tuple[Recipe, Path]]:
-    """The studies of `choose_rate`, the smallest rate first, and where each is."""
+def list_trials(recipe: Recipe, rates: Sequence[float], folder: Path) -> list[PlacedStudy]:
+    """The studies of `choose_rate`, the smallest rate first."""
     check_rates(rates)
     keys = {"validation": recipe.run.validation or SHARE, "client_models": "none", "report_samples": 0}
     keys |= {"controls": tuple(name for name in recipe.run.controls if name == "local")}
     run = recipe.run.model_copy(update=keys)
     return [
-        (replace(recipe, run=run.model_copy(update={"lr": rate})), folder / f"lr-{rate:g}") for rate in sorted(rates)
+        PlacedStudy(replace(recipe, run=run.model_copy(update={"lr": rate})), folder / f"lr-{rate:g}")
+        for rate in sorted(rates)
     ]
 
 
@@ -66,7 +68,7 @@ def choose_rate(recipe: Recipe, rates: Sequence[float], folder: Path, progress: 
         progress: callback.
     """
     trials = list_trials(recipe, rates, folder)
-    clients, share = load_clients(trials[0][0]), trials[0][0].run.validation
+    clients, share = load_clients(trials[0].recipe), trials[0].recipe.run.validation
     n = sum(len(client.validation) for client in clients.values() if client.validation is not None)
     methods: dict[str, list[float]] = {}
     for trial, home in trials:

@@ -70,7 +70,7 @@ def check_unchanged(folder: Path, items: Iterable[tuple[str, Any, Any]]) -> None
             )
 
 
-class Part(BaseModel):
+class EvaluationPart(BaseModel):
     """What a protocol measured: scores by name, recall of classes among them; of noise, a row for each draw."""
 
     model_config = ConfigDict(extra="forbid")
@@ -80,10 +80,10 @@ class Part(BaseModel):
     """The evaluation's hash; "": of an older version."""
 
 
-def read_part(path: Path) -> Part:
+def read_part(path: Path) -> EvaluationPart:
     """A part of an evaluation, as it was written."""
     try:
-        return Part.model_validate(read_sealed_json(path))
+        return EvaluationPart.model_validate(read_sealed_json(path))
     except ValueError:
         raise ValueError(f"{path} is not what an evaluation wrote; remove it, and it is done again") from None
 
